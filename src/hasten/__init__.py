@@ -1,0 +1,1 @@
+"""hasten makes PyTorch training faster on the script you already have, and proves it."""
