@@ -1,0 +1,16 @@
+"""The one error that commands turn into one line and an exit code."""
+
+from __future__ import annotations
+
+
+class HastenError(Exception):
+    """What went wrong and what to do about it, in one line.
+
+    Attributes:
+        exit_code: what the process ends with (2: bad input or unusable script; 3: the trial
+            could not be run on this machine; 130: interrupted).
+    """
+
+    def __init__(self, message: str, exit_code: int = 2) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
