@@ -14,7 +14,7 @@ from typing import Any
 _ABSENT = object()
 
 
-@dataclass
+@dataclass(eq=False)
 class Patch:
     """One assignment: `owner.name` held `old` (or nothing) and now holds `new`."""
 

@@ -1,0 +1,34 @@
+"""Optimisations: one file each, found by discovery.
+
+An optimisation changes how training runs, never what is trained, and reaches the script through
+seams only. To add one, add a file in a folder of this package: a module docstring (its
+documentation) and one subclass of `Optimisation`. Nothing else needs to be touched.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+
+from hasten.optimisations.base import Applies, Numerics, Optimisation, Seams
+
+__all__ = ["Applies", "Numerics", "Optimisation", "Seams", "discover", "find"]
+
+
+@cache
+def discover() -> dict[str, Optimisation]:
+    """Every optimisation by name, in the order in which the search should try them."""
+    for module in pkgutil.walk_packages(__path__, __name__ + "."):
+        importlib.import_module(module.name)
+    units = [cls() for cls in Optimisation.__subclasses__() if cls.__module__.startswith(__name__)]
+    return {unit.name: unit for unit in sorted(units, key=lambda unit: (unit.order, unit.name))}
+
+
+def find(name: str) -> Optimisation:
+    """The optimisation of this name.
+
+    Raises:
+        KeyError: there is none.
+    """
+    return discover()[name]

@@ -1,0 +1,282 @@
+"""What parent and child say to each other, and what they agree to call it.
+
+Every message is one JSON object on one line, `{"type": <class name>, ...fields}`. The classes
+below are the whole protocol; they hold plain data only, so that the parent never needs torch.
+Times are in seconds unless a name says otherwise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+from hasten.errors import HastenError
+
+#: The value of one optimisation in a setting: anything that JSON and TOML can both hold.
+Value = Any
+
+#: Values of optimisations by name. A name that is absent means: as the script has it.
+Setting = dict[str, Value]
+
+#: What each phase of an iteration is called, in the order in which they are shown.
+PHASES = ("data", "forward", "backward", "optimizer", "other")
+
+
+# --- facts about the script ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LoaderFacts:
+    """The training loader as the script built it."""
+
+    kind: str  # "map" or "iterable"
+    dataset: str  # class name
+    batch_size: int | None
+    length: int | None  # batches an epoch, None where there is no len()
+    workers: int
+    prefetch: int | None
+    persistent: bool
+    shuffled: bool
+    collate: str
+    sampler: str
+    start_method: str | None
+    owned: bool  # False: its batches can be watched, but its index stream isn't ours
+    not_owned_because: str | None = None
+    dataset_items: int | None = None
+    samples_seen: int = 0
+
+
+@dataclass(frozen=True)
+class RootFacts:
+    """An outermost module whose parameters an optimizer owns."""
+
+    name: str  # class name
+    parameters: int  # number of elements
+    tensors: int
+    dtypes: tuple[str, ...]
+    device: str
+    calls: float  # an iteration, with gradients
+    shapes_vary: bool
+    own_compile: bool
+    own_autocast: str | None  # dtype, when calls arrive inside the script's autocast
+    modules: int = 1
+    inside_compiled: bool = False
+
+
+@dataclass(frozen=True)
+class OptimizerFacts:
+    """One optimizer as the script built it."""
+
+    name: str  # class name
+    module: str
+    groups: int
+    tensors: int
+    elements: int
+    foreach: bool | None
+    fused: bool | None
+    closure: bool
+    steps: float  # an iteration
+    sparse: bool = False
+    known: bool = True  # one of torch.optim's own classes, not a subclass
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What watching has shown: the loop, and where an iteration's time goes."""
+
+    torch: str
+    device: str  # "cpu", "cuda", ... : where the roots' parameters are
+    border: str  # "loader": an iteration starts with a batch; "step": with an optimizer step
+    iteration_seconds: tuple[float, ...]  # of the watched, valid iterations
+    phases: dict[str, float]  # mean seconds an iteration, keys PHASES
+    loader: LoaderFacts | None
+    roots: tuple[RootFacts, ...]
+    optimizers: tuple[OptimizerFacts, ...]
+    threads: int  # torch.get_num_threads()
+    own_scaler: bool = False
+    other_loaders: int = 0
+    backwards_per_step: float = 1.0
+    iterations_per_epoch: int | None = None
+    loss: float | None = None
+    notes: tuple[str, ...] = ()
+    compile_backend: str | None = "inductor"  # None: no compiler found
+
+    @property
+    def iteration(self) -> float:
+        """Mean seconds of an iteration."""
+        return sum(self.iteration_seconds) / max(1, len(self.iteration_seconds))
+
+
+# --- parent to child -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Let `iterations` valid iterations pass as the script has them, then send a Profile."""
+
+    iterations: int
+    seconds: float  # ... or until this much time has passed, whichever is first
+
+
+@dataclass(frozen=True)
+class RunBlock:
+    """Run `iterations` valid iterations under `setting` after `warmup` uncounted ones."""
+
+    setting: Setting
+    iterations: int
+    warmup: int = 1
+    hold_data: bool = False  # yield the same recorded batch again: the data-free ceiling
+
+
+@dataclass(frozen=True)
+class Prove:
+    """Check on the script's own model what `setting` changes against `reference`."""
+
+    name: str
+    setting: Setting
+    reference: Setting = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Stop:
+    """End at once: nothing of the script may run any more."""
+
+
+# --- child to parent -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hello:
+    """The child runs; torch is not there yet."""
+
+    pid: int
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something that should be known: a failure that was stepped round, a call not covered."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Busy:
+    """Work that may take long has begun (a compilation): the watchdog waits longer."""
+
+    what: str
+
+
+@dataclass(frozen=True)
+class BlockDone:
+    """The answer to RunBlock.
+
+    `seconds` is the total of the counted iterations and holds no compile time; `setup_seconds`
+    is what the switch itself took (pool start, compilation) and `compile_seconds` the part of it
+    that was compilation.
+    """
+
+    setting: Setting
+    iterations: int
+    seconds: float
+    processor_seconds: float
+    void: int
+    phases: dict[str, float]
+    setup_seconds: float = 0.0
+    compile_seconds: float = 0.0
+    pool_seconds: float | None = None
+    losses_finite: bool = True
+    loss: float | None = None
+    no_effect: dict[str, str] = field(default_factory=dict)  # name -> why it did nothing
+    total_iterations: int = 0  # since the child's start
+    peak_memory: int = 0  # bytes, resident
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The answer to Prove: does `name` keep what its class promises on this model?"""
+
+    name: str
+    numerics: str  # the class that it turned out to have: exact, rounding, statistics
+    passed: bool
+    figure: float  # worst relative error seen
+    bound: float
+    worst: str  # the parameter (or batch entry) with the worst error
+    reason: str  # one line for the user
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The script raised, or hasten could not do what it was told, with this setting in force."""
+
+    kind: str  # "exception", "memory", "internal"
+    message: str
+    traceback: str
+    setting: Setting
+    iterations: int
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The script has come to its end by itself."""
+
+    iterations: int
+    backwards: int
+    steps: int
+    torch_imported: bool = True
+    status: int = 0
+
+
+Message = Union[
+    Watch, RunBlock, Prove, Stop, Hello, Note, Busy, BlockDone, Proof, Failed, Ended, Profile
+]
+_CLASSES: dict[str, type] = {c.__name__: c for c in typing.get_args(Message)}
+
+
+def encode(message: Message) -> bytes:
+    """One message as one line of JSON."""
+    fields = {f.name: _plain(getattr(message, f.name)) for f in dataclasses.fields(message)}
+    return json.dumps({"type": type(message).__name__, **fields}).encode() + b"\n"
+
+
+def decode(line: bytes | str) -> Message:
+    """The message that a line of JSON holds.
+
+    Raises:
+        HastenError: not a message of this protocol.
+    """
+    try:
+        fields = json.loads(line)
+        cls = _CLASSES[fields.pop("type")]
+        return typing.cast(Message, _build(cls, fields))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise HastenError(f"not a message of hasten's protocol: {line!r} ({error})", 3) from error
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _build(cls: type, fields: dict[str, Any]) -> Any:
+    hints = typing.get_type_hints(cls)
+    return cls(**{name: _restore(hints[name], value) for name, value in fields.items()})
+
+
+def _restore(hint: Any, value: Any) -> Any:
+    """Give a JSON value the type that the field declares: nested records and tuples."""
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is Union:
+        inner = [h for h in typing.get_args(hint) if h is not type(None)]
+        return None if value is None else _restore(inner[0], value) if len(inner) == 1 else value
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return _build(hint, value)
+    if typing.get_origin(hint) is tuple:
+        return tuple(_restore(typing.get_args(hint)[0], item) for item in value)
+    return value
