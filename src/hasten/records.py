@@ -111,6 +111,56 @@ class Profile:
         return sum(self.iteration_seconds) / max(1, len(self.iteration_seconds))
 
 
+# --- results -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One candidate and what became of it. Ratios above 1 are faster than the baseline."""
+
+    name: str  # an optimisation, or several joined by " + "
+    value: Value
+    ratio: float | None
+    low: float | None
+    high: float | None
+    verdict: str  # a statistics.Verdict, or "refused", "failed", "not applicable"
+    numerics: str  # exact, rounding, statistics
+    reason: str = ""  # why refused, failed or not applicable
+    payback_iterations: int | None = None  # until the compile time is won back
+    pairs: int = 0
+    seconds: float = 0.0
+    compile_seconds: float = 0.0
+    against: str = "baseline"  # or the name of the setting that it was compared with
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times faster, with its confidence interval."""
+
+    ratio: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All that `hasten tune` found out."""
+
+    environment: dict[str, Any]
+    profile: Profile
+    tried: tuple[Tried, ...]
+    setting: Setting  # what won; empty: nothing is measurably faster
+    confirmed: Ratio | None  # end to end, by two processes in turns
+    confirmed_verdict: str
+    seconds: float  # of measuring
+    compile_seconds: float
+    iterations: int  # of the script's, over all children
+    interrupted: bool = False
+    shield: str = ""  # one line: what was protected, and what was not
+    notes: tuple[str, ...] = ()
+    data_free: Ratio | None = None  # the ceiling: with data free, this much faster
+
+
 # --- parent to child -------------------------------------------------------------------------
 
 
