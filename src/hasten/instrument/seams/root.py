@@ -1,0 +1,169 @@
+"""Seam: the call of a root, an outermost module whose parameters an optimizer owns.
+
+The seam sits in the instance attribute `_compiled_call_impl`, which `nn.Module.__call__` looks up
+anyway: it costs other modules nothing and is neither pickled nor deep-copied (checkpoints and
+moving averages of the model stay clean). Only calls as training makes them (gradients on, and
+the mode in which it was seen training) are redirected; validation runs as the script has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch.utils import _pytree as pytree
+
+from hasten.instrument import patching
+
+Call = Callable[..., Any]
+#: Sees one redirected call: (root, run, args, kwargs) -> the result of run(*args, **kwargs).
+Observer = Callable[["Root", Call, tuple[Any, ...], dict[str, Any]], Any]
+
+_GRAPH_NODES = 2000  # of a result's graph that are searched for a cast
+
+
+class RootEvents(Protocol):
+    """What a root tells; both calls are on the hot path."""
+
+    def root_entered(self, root: Root, training: bool) -> None:
+        """A call begins."""
+
+    def root_left(self, root: Root, training: bool) -> None:
+        """It has ended."""
+
+
+class Root:
+    """One root module under instrumentation."""
+
+    def __init__(self, module: torch.nn.Module, training: bool, events: RootEvents) -> None:
+        self.module = module
+        self.name = type(module).__name__
+        self.training = training
+        self.observer: Observer | None = None
+        self.calls = 0
+        self.reduced_calls = 0
+        self._events = events
+        self._eager: Call = module._compiled_call_impl or module._call_impl
+        self.own_compile = module._compiled_call_impl is not None or is_compiled(module)
+        self._run: Call = self._eager
+        self._compiled: dict[str, Call] = {}
+        self._autocast: torch.dtype | None = None
+        self._device = _device_type(module)
+        self._patch: patching.Patch | None = None
+
+    def install(self) -> None:
+        """Redirect the module's calls."""
+        self._patch = patching.replace(self.module, "_compiled_call_impl", self._called)
+
+    def uninstall(self) -> str | None:
+        """Let the module's calls go their own way again."""
+        patch, self._patch = self._patch, None
+        return patching.restore(patch) if patch else None
+
+    # --- what optimisations speak to ------------------------------------------------------
+
+    def autocast(self, dtype: str | None) -> None:
+        """Run calls under autocast with this dtype ("bfloat16", "float16"); None: not at all."""
+        self._autocast = getattr(torch, dtype) if dtype else None
+        self._changed()
+
+    def compile(self, options: dict[str, Any] | None) -> None:
+        """Run calls through torch.compile with these keyword arguments; None: eager.
+
+        A compiled form is kept, so that going back to it costs nothing.
+        """
+        if options is None:
+            self._run = self._eager
+        else:
+            key = repr(sorted(options.items()))
+            if key not in self._compiled:
+                self._compiled[key] = _compile(self._eager, options)
+            self._run = self._compiled[key]
+        self._changed()
+
+    @property
+    def graphs(self) -> tuple[int, int, int]:
+        """Frames compiled, graph breaks and fall-backs to eager, in this process so far."""
+        from torch._dynamo.utils import counters
+
+        return (
+            counters["frames"]["ok"],
+            sum(counters["graph_break"].values()),
+            sum(n for text, n in counters["unimplemented"].items() if "limit" in text),
+        )
+
+    # --- the call -------------------------------------------------------------------------
+
+    def _called(self, *args: Any, **kwargs: Any) -> Any:
+        training = torch.is_grad_enabled() and self.module.training == self.training
+        self._events.root_entered(self, training)
+        try:
+            if not training:
+                return self._eager(*args, **kwargs)
+            self.calls += 1
+            if self.observer is not None:
+                return self.observer(self, self.run, args, kwargs)
+            return self.run(*args, **kwargs)
+        finally:
+            self._events.root_left(self, training)
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """The call under the present setting, without events or observer."""
+        if self._autocast is None:
+            return self._run(*args, **kwargs)
+        with torch.autocast(self._device, dtype=self._autocast):
+            result = self._run(*args, **kwargs)
+        if self.reduced_calls == 0:
+            self.reduced_calls += self._run is not self._eager or _has_cast(result)
+        # What follows the root (the loss, metrics) was written for float32.
+        return pytree.tree_map(_to_float32, result)
+
+    def _changed(self) -> None:
+        self.calls = self.reduced_calls = 0
+        torch.clear_autocast_cache()
+
+
+def is_compiled(module: torch.nn.Module) -> bool:
+    """Whether the script itself has compiled this module."""
+    return type(module).__module__.startswith("torch._dynamo")
+
+
+def _compile(function: Call, options: dict[str, Any]) -> Call:
+    import torch._dynamo
+
+    # Autocast, threads and grad mode are guards, and every root shares one code object: at the
+    # default limit of 8 variants dynamo would silently go back to eager in the middle of a search.
+    limit = "recompile_limit" if hasattr(torch._dynamo.config, "recompile_limit") else None
+    name = limit or "cache_size_limit"
+    if getattr(torch._dynamo.config, name) < 64:
+        patching.replace(torch._dynamo.config, name, 64)
+    compiled: Call = torch.compile(function, **options)
+    return compiled
+
+
+def _to_float32(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.dtype in (torch.bfloat16, torch.float16):
+        return value.float()
+    return value
+
+
+def _device_type(module: torch.nn.Module) -> str:
+    for tensor in module.parameters():
+        return tensor.device.type
+    return "cpu"
+
+
+def _has_cast(result: Any) -> bool:
+    """Whether autocast changed any precision on the way to this result."""
+    nodes = [t.grad_fn for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
+    seen = set()
+    while nodes and len(seen) < _GRAPH_NODES:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if node.name() == "ToCopyBackward0":
+            return True
+        nodes.extend(following for following, _ in node.next_functions)
+    return False
