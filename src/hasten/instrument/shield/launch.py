@@ -1,0 +1,319 @@
+"""Runs a program so that nothing of it remains: no changed file, no process, no temporary file.
+
+This is the parent's side. See `keeper` for the processes in between, `overlay` and `landlock` for
+the two ways of keeping writes away from the user's files.
+"""
+
+import functools
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+from hasten.errors import HastenError
+from hasten.instrument.shield import mounts, scratch
+
+_PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
+_KEEPER = (
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from hasten.instrument.shield.keeper import main; main(int(sys.argv[2]), int(sys.argv[3]))"
+)
+_START_LIMIT_S = 30.0
+_END_LIMIT_S = 10.0
+
+
+class ShieldError(HastenError):
+    """The trial could not be started as asked."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, exit_code=3)
+
+
+class ShieldMode(str, Enum):
+    """How writes are kept away from the user's files."""
+
+    OVERLAY = "overlay"
+    """Each mount is covered by an overlay in namespaces of the trial's own."""
+    REDIRECT = "redirect"
+    """Python's file functions write elsewhere; the kernel refuses any write they miss."""
+    NONE = "none"
+    """Files are written. Processes still end with the trial."""
+
+
+_COVERAGE = {
+    ShieldMode.OVERLAY: "no file or shared memory of yours is changed, no process is left",
+    ShieldMode.REDIRECT: "no file of yours is changed (Python and its commands write to a copy, "
+    "other writes are refused), no process is left",
+    ShieldMode.NONE: "FILES ARE NOT SHIELDED: the script writes as it would by itself; no process "
+    "is left",
+}
+_NOT_COVERED = "not shielded: sockets, databases, uploads, raw devices"
+
+
+class ShieldedProcess:
+    """A running trial. Also a context manager, which ends it."""
+
+    def __init__(
+        self,
+        keeper: "subprocess.Popen[bytes]",
+        control: int,
+        status: int,
+        folder: str,
+        mode: ShieldMode,
+    ) -> None:
+        """Made by `launch` only."""
+        self._keeper = keeper
+        self._control: int | None = control
+        self._status: int | None = status
+        self._unread = b""
+        self._exit: int | None = None
+        self.scratch = folder
+        """The folder that takes what the trial writes, until it ends."""
+        self.mode = mode
+        """What was asked for."""
+        self.reason: str | None = None
+        """Why the trial ended, when it was not by itself."""
+        self.left: list[str] = []
+        """What could not be removed; empty unless the machine is in trouble."""
+        self.failure: str | None = None
+        """Why the script could not be started."""
+
+    @property
+    def pid(self) -> int:
+        """The process id of the keeper."""
+        return self._keeper.pid
+
+    def poll(self) -> int | None:
+        """The script's exit status (negative: ended by that signal), None while it runs."""
+        self._read(0.0)
+        return self._exit
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits for the script's end.
+
+        Args:
+            timeout: seconds, or None for any time.
+
+        Raises:
+            subprocess.TimeoutExpired: it still runs.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self._exit is None:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise subprocess.TimeoutExpired("the trial", timeout or 0.0)
+            self._read(left)
+        return self._exit
+
+    def kill(self) -> None:
+        """Ends every process of the trial and removes all it wrote; may be called again."""
+        self._close_control()
+        try:
+            self._keeper.wait(_END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self._keeper.kill()  # the guard below it notices and cleans up
+            self._keeper.wait()
+        self._drain()
+        if os.path.lexists(self.scratch) and not scratch.remove(self.scratch):
+            self.left.append(f"files in {self.scratch}")
+
+    def describe(self) -> str:
+        """One line that says what is covered and what is not."""
+        return f"shield {self.mode.value}: {_COVERAGE[self.mode]}; {_NOT_COVERED}"
+
+    def __enter__(self) -> "ShieldedProcess":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def await_start(self) -> None:
+        """Waits until the script's program has begun, or raises `ShieldError` with the reason."""
+        deadline = time.monotonic() + _START_LIMIT_S
+        self._started = False
+        while not self._started and self._exit is None and self.failure is None:
+            if time.monotonic() > deadline:
+                self.failure = f"did not start within {_START_LIMIT_S:.0f} s"
+            self._read(max(0.0, deadline - time.monotonic()))
+        if self.failure is not None or not self._started:
+            self.kill()
+            raise ShieldError(f"shield {self.mode.value}: {self.failure or self.reason}")
+
+    def _read(self, timeout: float | None) -> None:
+        """Takes in what the keepers report, waiting for it for at most ``timeout`` seconds."""
+        if self._status is None:
+            return
+        if not select.select([self._status], [], [], timeout)[0]:
+            return
+        data = os.read(self._status, 1 << 16)
+        if not data:
+            self._close_status()
+            return
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        for line in lines:
+            self._take(json.loads(line))
+
+    def _take(self, event: dict[str, Any]) -> None:
+        if event["event"] == "started":
+            self._started = True
+        elif event["event"] == "failed":
+            self.failure = self.failure or event["reason"]
+        elif event["event"] == "left":
+            self.left.append(event["detail"])
+        elif self._exit is None:
+            self._exit, self.reason = event["status"], event["reason"] or self.failure
+
+    def _drain(self) -> None:
+        while self._status is not None:
+            self._read(1.0)
+            if self._status is not None and not select.select([self._status], [], [], 0)[0]:
+                self._close_status()
+
+    def _close_status(self) -> None:
+        if self._status is not None:
+            os.close(self._status)
+            self._status = None
+        if self._exit is None:  # nobody was left to report
+            self._exit, self.reason = -9, "the keepers of the trial were killed"
+
+    def _close_control(self) -> None:
+        if self._control is not None:
+            os.close(self._control)
+            self._control = None
+
+
+def launch(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: str,
+    mode: ShieldMode,
+    pass_fds: Sequence[int] = (),
+    keep: Sequence[str] = (),
+    stdout: int,
+    stderr: int,
+    cap: int | None = None,
+) -> ShieldedProcess:
+    """Starts a program as its own shell would, behind the shield; returns when it has begun.
+
+    Args:
+        argv: the program (looked up in ``env``'s PATH) and its arguments.
+        env: its whole environment. In redirect mode HASTEN_SHIELD is added, which the bootstrap
+            removes and hands to `redirect`, and TMPDIR leads into the scratch folder.
+        cwd: the folder it starts in.
+        mode: how writes are kept away; one of `available_modes`.
+        pass_fds: descriptors that it inherits under the same numbers.
+        keep: folders that it may write for real; made when missing.
+        stdout: descriptor of its output; the caller keeps its own copy.
+        stderr: descriptor of its errors.
+        cap: bytes it may write; by default 20 GiB or half the free space.
+
+    Raises:
+        ShieldError: it could not be started in this mode; nothing of it is left.
+    """
+    if shutil.which(argv[0], path=env.get("PATH")) is None:
+        raise ShieldError(f"no such program: {argv[0]}")
+    kept = [os.path.realpath(folder) for folder in keep]
+    for folder in kept:
+        os.makedirs(folder, exist_ok=True)
+    folder, lock = scratch.create(env, upper_layer=mode is ShieldMode.OVERLAY)
+    try:
+        trial = {
+            "argv": list(argv),
+            "env": _environment(env, mode, folder, kept),
+            "cwd": os.path.realpath(cwd),
+            "mode": mode.value,
+            "pass_fds": list(pass_fds),
+            "keep": kept,
+            "scratch": folder,
+            "lock": lock,
+            "cap": cap,
+            "in_memory": not mounts.can_hold_upper_layer(folder),
+        }
+        process = _start_keeper(trial, folder, mode, stdout, stderr)
+    except BaseException:
+        scratch.remove(folder)
+        raise
+    finally:
+        os.close(lock)
+    process.await_start()
+    return process
+
+
+def _environment(
+    env: Mapping[str, str], mode: ShieldMode, folder: str, keep: Sequence[str]
+) -> dict[str, str]:
+    if mode is not ShieldMode.REDIRECT:
+        return dict(env)
+    temporary = os.path.join(folder, "tmp")
+    os.mkdir(temporary)
+    shield = json.dumps({"scratch": folder, "keep": list(keep)})
+    # Triton loads what it has compiled by a call that no Python function sees.
+    triton = {} if "TRITON_CACHE_DIR" in env else {"TRITON_CACHE_DIR": f"{temporary}/triton"}
+    return {**env, **triton, "TMPDIR": temporary, "HASTEN_SHIELD": shield}
+
+
+def _start_keeper(
+    trial: dict[str, Any], folder: str, mode: ShieldMode, stdout: int, stderr: int
+) -> ShieldedProcess:
+    control, control_end = os.pipe()
+    status, status_end = os.pipe()
+    arguments = [sys.executable, "-I", "-c", _KEEPER, _PACKAGES, str(control), str(status_end)]
+    try:
+        keeper = subprocess.Popen(
+            arguments,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            pass_fds=(control, status_end, trial["lock"], *trial["pass_fds"]),
+            env={"PATH": os.environ.get("PATH", os.defpath), "PYTHONDONTWRITEBYTECODE": "1"},
+            cwd="/",
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(control_end)
+        os.close(status)
+        raise
+    finally:
+        os.close(control)
+        os.close(status_end)
+    process = ShieldedProcess(keeper, control_end, status, folder, mode)
+    _write_all(control_end, json.dumps(trial).encode() + b"\n")
+    return process
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+@functools.lru_cache(maxsize=None)
+def _works(mode: ShieldMode) -> bool:
+    """Whether a program that tries to write a file does not manage to, in this mode."""
+    if mode is ShieldMode.NONE:
+        return True
+    with tempfile.TemporaryDirectory(prefix="hasten-probe-") as folder:
+        null = os.open(os.devnull, os.O_RDWR)
+        command = ["/bin/sh", "-c", "echo written > probe; exit 0"]
+        try:
+            with launch(
+                command, env=os.environ, cwd=folder, mode=mode, stdout=null, stderr=null
+            ) as process:
+                process.wait(_START_LIMIT_S)
+        except (ShieldError, OSError, subprocess.TimeoutExpired):
+            return False
+        finally:
+            os.close(null)
+        return not os.path.exists(os.path.join(folder, "probe"))
+
+
+def available_modes() -> list[ShieldMode]:
+    """The modes that work on this machine, tried out once; the best first, NONE always last."""
+    return [mode for mode in ShieldMode if _works(mode)]
