@@ -82,6 +82,7 @@ class OptimizerFacts:
     steps: float  # an iteration
     sparse: bool = False
     known: bool = True  # one of torch.optim's own classes, not a subclass
+    supports_fused: bool = False  # tried on clones
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class Profile:
     threads: int  # torch.get_num_threads()
     own_scaler: bool = False
     other_loaders: int = 0
-    backwards_per_step: float = 1.0
+    iterations_per_step: float = 1.0  # above 1: the script accumulates gradients
     iterations_per_epoch: int | None = None
     loss: float | None = None
     notes: tuple[str, ...] = ()

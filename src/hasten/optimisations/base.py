@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from hasten.records import Profile, Value
+from hasten.records import BlockDone, Profile, Value
 
 if TYPE_CHECKING:
     from hasten.environment import Environment
@@ -118,10 +118,15 @@ class Optimisation(ABC):
     order: ClassVar[int] = 50  # when the search tries it: quick and strong ones first
     warmup: ClassVar[int] = 1  # iterations after a switch that say nothing yet
     data_path: ClassVar[bool] = False  # helps only while the loop waits for data
+    needs: ClassVar[str] = ""  # the seam it speaks to: "roots", "optimizers", "loader" or none
 
     @abstractmethod
     def applies(self, profile: Profile, environment: Environment) -> Applies:
         """The values worth trying, the likeliest first, or the reason why there are none."""
+
+    def refine(self, value: Value, block: BlockDone, profile: Profile) -> Value:
+        """The value that should be kept, now that a block under `value` was measured."""
+        return value
 
     @abstractmethod
     def enable(self, seams: Seams, value: Value) -> None:

@@ -1,0 +1,126 @@
+"""Begins hasten in the script's process: waits for torch to be imported, then puts in the seams.
+
+Runs before the script's first line, so it imports little: a script's own `queue.py` or
+`random.py` must still be the one that the script gets.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+_Callback = Callable[[ModuleType], None]
+
+
+class _ThenCall:
+    """A loader that runs a callback once the module has been executed, and then is gone."""
+
+    def __init__(self, loader: Any, callback: _Callback) -> None:
+        self._loader, self._callback = loader, callback
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        module: ModuleType | None = self._loader.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        self._callback(module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+
+class AfterImport:
+    """A finder that finds nothing itself, and calls back after chosen modules were imported."""
+
+    def __init__(self, callback_for: Callable[[str], _Callback | None]) -> None:
+        self._callback_for = callback_for
+        self._busy: set[str] = set()
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        callback = None if name in self._busy else self._callback_for(name)
+        if callback is None:
+            return None
+        self._busy.add(name)
+        try:
+            spec = _find(name, path, target, self)
+        finally:
+            self._busy.discard(name)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _ThenCall(spec.loader, callback)  # type: ignore[assignment]
+        return spec
+
+
+def _find(name: str, path: Any, target: Any, but: Any) -> ModuleSpec | None:
+    for finder in sys.meta_path:
+        if finder is not but and hasattr(finder, "find_spec"):
+            spec: ModuleSpec | None = finder.find_spec(name, path, target)
+            if spec is not None:
+                return spec
+    return None
+
+
+def begin(description: str) -> None:
+    """Start hasten as `description` (JSON of a ChildDescription) says."""
+    import json
+
+    from hasten.instrument.launch import ChildDescription
+
+    child = ChildDescription(**json.loads(description))
+    shield = os.environ.pop("HASTEN_SHIELD", None)
+    patches_for: Callable[[str], _Callback | None] = lambda name: None  # noqa: E731
+    if child.mode == "serve":
+        from hasten.instrument.shield import trackers
+
+        patches_for = trackers.patches_for
+        if shield is not None:
+            from hasten.instrument.shield import redirect
+
+            redirect.install(shield)
+    start = _starter(child)
+
+    def callback_for(name: str) -> _Callback | None:
+        return start if name == "torch" else patches_for(name)
+
+    if "torch" in sys.modules:
+        start(sys.modules["torch"])
+    sys.meta_path.insert(0, AfterImport(callback_for))
+
+
+def _starter(child: Any) -> _Callback:
+    """Connect to the parent now; what needs torch follows when torch is there."""
+    if child.mode != "serve":
+
+        def alone(_: ModuleType) -> None:
+            from hasten.instrument import start
+
+            start.start_alone(child)
+
+        return alone
+    import atexit
+
+    from hasten.instrument.channel import Channel
+    from hasten.records import Ended, Hello
+
+    channel = Channel(child.socket)
+    channel.send(Hello(pid=os.getpid()))
+    ended: list[Callable[[], Ended]] = [
+        lambda: Ended(iterations=0, backwards=0, steps=0, torch_imported=False)
+    ]
+    mine = os.getpid()
+    # Registered before anything of the script, so it runs after everything of the script.
+    atexit.register(lambda: channel.send(ended[0]()) if os.getpid() == mine else None)
+
+    def served(_: ModuleType) -> None:
+        from hasten.instrument import start
+
+        ended[0] = start.start_served(channel)
+
+    return served

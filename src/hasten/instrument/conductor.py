@@ -1,0 +1,273 @@
+"""The conductor: turns what happens at the seams into iterations, and acts between two of them.
+
+Seams report events. The first events go to the detector; once it knows the loop, every border
+between two iterations resumes the *program*, a generator that is sent the iteration which has
+just ended and yields when the next may begin. While a program waits for its parent, the script
+stands still at the border and nothing is counted.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from hasten.instrument import patching
+from hasten.instrument.detection import Detector, Loop
+from hasten.instrument.loop import LoopSeams
+from hasten.instrument.recorder import BACKWARD, DATA, FORWARD, OPTIMIZER, Iteration, Recorder
+from hasten.instrument.seams.loader import LoaderSeams
+from hasten.instrument.seams.optimizer import OptimizerEvents, OptimizerHandle
+from hasten.instrument.seams.root import Root
+from hasten.records import LoaderFacts
+
+Program = Generator[None, Iteration, None]
+
+_LOSSES_KEPT = 512
+
+
+class Conductor:
+    """Owns the seams of one process."""
+
+    def __init__(self, program: Callable[[Conductor], Program]) -> None:
+        self.recorder = Recorder()
+        self.seams: LoopSeams | None = None
+        self.iterations = self.backwards = self.steps = 0
+        self.losses: list[torch.Tensor] = []
+        self.step_observer: Callable[[Optimizer], None] | None = None
+        self.notes: list[str] = []
+        self.own_scaler = False
+        self._program_of = program
+        self._program: Program | None = None
+        self._detector: Detector | None = Detector()
+        self._loop: Loop | None = None
+        self._loader_seams: LoaderSeams | None = LoaderSeams(self)
+        self._optimizer_events = OptimizerEvents(self._before_step, self._after_step)
+        self._patches: list[patching.Patch] = []
+        self._thread: int | None = None
+        self._suspended = False
+        self._fresh_epoch = False
+        self._late: Detector | None = None
+
+    # --- seams in and out -----------------------------------------------------------------
+
+    def install(self) -> None:
+        """Put every seam in that is needed to recognise the loop."""
+        assert self._loader_seams is not None and self._detector is not None
+        self._loader_seams.install()
+        self._optimizer_events.install()
+        self._detector.start()
+        self._patch(torch.autograd, "backward", self._backward(torch.autograd.backward))
+        self._patch(torch, "save", self._save(torch.save))
+        scale = torch.amp.GradScaler.scale
+        self._patch(torch.amp.GradScaler, "scale", self._scale(scale))
+
+    def _patch(self, owner: Any, name: str, new: Any) -> None:
+        self._patches.append(patching.replace(owner, name, new))
+
+    def end_program(self, keep: set[str]) -> None:
+        """Take out every seam but those that `keep` names ("loader", "roots")."""
+        for patch in reversed(self._patches):
+            patching.restore(patch)
+        self._patches = []
+        if "loader" not in keep and self._loader_seams is not None:
+            self._loader_seams.uninstall()
+        if "roots" not in keep and self.seams is not None:
+            for root in self.seams.roots:
+                root.uninstall()
+        self._program = None
+
+    @property
+    def loop(self) -> Loop | None:
+        """The training loop, once it is known."""
+        return self._loop
+
+    def loader_facts(self) -> LoaderFacts | None:
+        """The training loader as the script built it."""
+        if self._loop is None or self._loop.loader is None or self._loader_seams is None:
+            return None
+        owned = self._loader_seams.owned(self._loop.loader)
+        return owned.facts() if owned is not None else None
+
+    # --- the border -----------------------------------------------------------------------
+
+    def _border(self) -> None:
+        """One iteration ends here and the next begins."""
+        if self._program is None:
+            return
+        iteration = self.recorder.finish()
+        if iteration is not None:
+            self.iterations += iteration.void != "epoch border"
+            self._suspended = True
+            try:
+                self._program.send(iteration)
+            except StopIteration:
+                self._program = None
+            finally:
+                self._suspended = False
+        self.recorder.begin()
+
+    def _found(self, loop: Loop) -> None:
+        """The loop is known: seams that need it go in, the program waits for the first border."""
+        assert self._detector is not None
+        self._loop, detector, self._detector = loop, self._detector, None
+        detector.stop()
+        self.notes += loop.notes
+        owned = self._loader_seams.owned(loop.loader) if loop.loader is not None else None
+        self.seams = LoopSeams(loop, detector.optimizers, owned, self)
+        for root in self.seams.roots:
+            root.own_compile = root.own_compile or detector.compiles
+            root.install()
+        self._thread = threading.get_ident()
+        self._program = self._program_of(self)
+        next(self._program)
+
+    # --- events: loader -------------------------------------------------------------------
+
+    def fetching(self, loader: Any) -> None:
+        """A batch is about to be fetched."""
+        if self._suspended or self._loop is None or self._foreign():
+            return
+        if loader is self._loop.loader:
+            self._border()
+            if self._fresh_epoch:
+                self._fresh_epoch, self.recorder.void = False, "first batch of an epoch"
+            self.recorder.enter(DATA)
+        elif self._loop.loader is not None:
+            self.recorder.void = "another loader is read"
+
+    def fetched(self, loader: Any, batch: Any) -> None:
+        """A batch has come."""
+        if self._suspended:
+            return
+        if self._detector is not None:
+            self._detector.fetched(loader)
+        elif self._loop is not None and loader is self._loop.loader and not self._foreign():
+            self.recorder.leave()
+
+    def epoch_started(self, loader: Any) -> None:
+        """The script asked for an iterator."""
+        self._epoch(loader)
+        self._fresh_epoch = self._fresh_epoch or self.recorder.void == "epoch border"
+
+    def epoch_ended(self, loader: Any) -> None:
+        """The script has read the last batch."""
+        if self._loop is not None and loader is self._loop.loader and not self._foreign():
+            self.recorder.leave()
+        self._epoch(loader)
+
+    def _epoch(self, loader: Any) -> None:
+        if self._loop is not None and loader is self._loop.loader and not self._suspended:
+            self.recorder.void = "epoch border"
+
+    # --- events: model, backward, optimizer -------------------------------------------------
+
+    def root_entered(self, root: Root, training: bool) -> None:
+        """A root is called."""
+        if not training and not torch.is_grad_enabled() and not root.module.training:
+            self.recorder.void = self.recorder.void or "validation"
+        self.recorder.enter(FORWARD)
+
+    def root_left(self, root: Root, training: bool) -> None:
+        """Its call has ended."""
+        self.recorder.leave()
+
+    def _backward(self, backward: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._suspended:
+                return backward(tensors, *args, **kwargs)
+            self._before_backward(tensors)
+            try:
+                return backward(tensors, *args, **kwargs)
+            finally:
+                self.recorder.leave()
+
+        return wrapped
+
+    def _before_backward(self, tensors: Any) -> None:
+        self.backwards += 1
+        self.recorder.backwards += 1
+        loss = tensors if isinstance(tensors, torch.Tensor) else None
+        if loss is not None and loss.numel() == 1 and len(self.losses) < _LOSSES_KEPT:
+            self.losses.append(loss.detach())
+        if self._detector is not None:
+            self._detector.backward()
+        self.recorder.enter(BACKWARD)
+
+    def _before_step(self, optimizer: Optimizer) -> None:
+        if self._suspended:
+            return
+        if self._detector is not None:
+            self._detector.stepped(optimizer)
+            loop = self._detector.loop()
+            if loop is not None:
+                self._found(loop)
+        if self._late is not None:
+            self._late_step(optimizer)
+        loop = self._loop
+        if loop is not None and loop.loader is None and optimizer is loop.stepper:
+            self._border()
+        if self.step_observer is not None:
+            self.step_observer(optimizer)
+        self.recorder.enter(OPTIMIZER)
+
+    def _after_step(self, optimizer: Optimizer) -> None:
+        if self._suspended:
+            return
+        self.recorder.leave()
+        self.steps += 1
+        self.recorder.steps += 1
+        for handle in self.seams.optimizers if self.seams is not None else ():
+            if handle.optimizer is optimizer:
+                handle.steps += 1
+                return
+        if self.seams is not None and self._late is None:
+            self._late = Detector()
+            self._late.start()
+            self._late.stepped(optimizer)
+
+    # --- an optimizer that appears later ----------------------------------------------------
+
+    def _late_step(self, optimizer: Optimizer) -> None:
+        """A new optimizer has stepped before: its roots are known after its second step."""
+        assert self._late is not None and self.seams is not None
+        late, known = self._late, {id(h.optimizer) for h in self.seams.optimizers}
+        again = any(optimizer is seen for seen in late.optimizers)
+        late.stepped(optimizer)
+        if not again or id(optimizer) in known:
+            return
+        late.stop()
+        self._late = None
+        setting = dict(self.seams.setting)
+        self.seams.apply({})
+        present = {id(root.module) for root in self.seams.roots}
+        for module, training in late.roots():
+            if id(module) not in present:
+                root = Root(module, training, self)
+                root.install()
+                self.seams.roots.append(root)
+        new = [o for o in late.optimizers if id(o) not in known]
+        self.seams.optimizers += [OptimizerHandle(o) for o in new]
+        self.seams.apply(setting)
+
+    # --- events: others -------------------------------------------------------------------
+
+    def _save(self, save: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            self.recorder.void = "a checkpoint is saved"
+            return save(*args, **kwargs)
+
+        return wrapped
+
+    def _scale(self, scale: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(scaler: Any, *args: Any, **kwargs: Any) -> Any:
+            self.own_scaler = self.own_scaler or scaler.is_enabled()
+            return scale(scaler, *args, **kwargs)
+
+        return wrapped
+
+    def _foreign(self) -> bool:
+        return self._thread is not None and threading.get_ident() != self._thread

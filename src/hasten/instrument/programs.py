@@ -1,0 +1,326 @@
+"""Programs: what a conductor does at the borders between iterations.
+
+`serve` does what the parent says, block by block. `follow` applies a plan and leaves.
+`observe` only records, at the script's own settings.
+"""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Generator
+from typing import Any
+
+import torch
+
+from hasten.instrument.channel import Channel, leave
+from hasten.instrument.conductor import Conductor, Program
+from hasten.instrument.fingerprint import fingerprint
+from hasten.instrument.loop import Watched, optimizer_facts, root_facts
+from hasten.instrument.proof import Recording, judge
+from hasten.instrument.recorder import Iteration
+from hasten.optimisations import Numerics, discover
+from hasten.records import (
+    PHASES,
+    BlockDone,
+    Failed,
+    Message,
+    Note,
+    Profile,
+    Proof,
+    Prove,
+    RunBlock,
+    Stop,
+    Watch,
+)
+
+_WARMUP_LIMIT = 64  # uncounted iterations after a switch, at most
+_RECORD_TRIES = 4  # iterations in which a recording may come out complete
+
+Steps = Generator[None, Iteration, Any]
+
+
+def serve(conductor: Conductor, channel: Channel) -> Program:
+    """Do what the parent says until it says stop."""
+    yield
+    while True:
+        command = channel.receive()
+        try:
+            if isinstance(command, Stop):
+                leave()
+            answer = yield from _obey(conductor, command)
+        except Exception as error:  # ours, not the script's: the parent decides what follows
+            answer = _failure(conductor, error)
+        for text in conductor.notes:
+            channel.send(Note(text))
+        conductor.notes.clear()
+        channel.send(answer)
+
+
+def _obey(conductor: Conductor, command: Message) -> Generator[None, Iteration, Message]:
+    if isinstance(command, Watch):
+        return (yield from _watch(conductor, command))
+    if isinstance(command, RunBlock):
+        return (yield from _block(conductor, command))
+    if isinstance(command, Prove):
+        return (yield from _prove(conductor, command))
+    raise TypeError(f"{type(command).__name__} is not a command")
+
+
+def _failure(conductor: Conductor, error: Exception) -> Failed:
+    import traceback
+
+    assert conductor.seams is not None
+    return Failed(
+        kind="internal",
+        message=f"{type(error).__name__}: {error}",
+        traceback=traceback.format_exc(),
+        setting=dict(conductor.seams.setting),
+        iterations=conductor.iterations,
+    )
+
+
+# --- watching ------------------------------------------------------------------------------
+
+
+def _watch(conductor: Conductor, command: Watch) -> Generator[None, Iteration, Profile]:
+    seams = conductor.seams
+    assert seams is not None
+    seams.watch()
+    for handle in seams.optimizers:
+        handle.steps = 0
+    conductor.losses.clear()
+    seen: list[Iteration] = []
+    passed, deadline = 0, time.monotonic() + command.seconds
+    while len(seen) < command.iterations and (time.monotonic() < deadline or len(seen) < 3):
+        iteration = yield
+        passed += 1
+        if not iteration.void:
+            seen.append(iteration)
+    seams.unwatch()
+    return _profile(conductor, seen, passed)
+
+
+def _profile(conductor: Conductor, seen: list[Iteration], passed: int) -> Profile:
+    seams, loop = conductor.seams, conductor.loop
+    assert seams is not None and loop is not None
+    loader = conductor.loader_facts()
+    handles = [handle for handle in seams.optimizers if handle.steps] or seams.optimizers
+    steps = max((h.steps for h in handles if h.optimizer is loop.stepper), default=passed)
+    return Profile(
+        torch=torch.__version__,
+        device=seams.device,
+        border="loader" if loop.loader is not None else "step",
+        iteration_seconds=tuple(i.seconds for i in seen),
+        phases=_mean_phases(seen),
+        loader=loader,
+        roots=tuple(root_facts(r, seams.watched.get(id(r), Watched()), passed) for r in seams.roots),
+        optimizers=tuple(optimizer_facts(h, passed) for h in handles),
+        threads=seams.own_threads,
+        own_scaler=conductor.own_scaler,
+        other_loaders=loop.other_loaders,
+        iterations_per_step=max(1.0, passed / max(1, steps)),
+        iterations_per_epoch=loader.length if loader is not None else None,
+        loss=_last_loss(conductor),
+    )
+
+
+def _mean_phases(seen: list[Iteration]) -> dict[str, float]:
+    if not seen:
+        return dict.fromkeys(PHASES, 0.0)
+    return {
+        name: statistics.fmean(i.phases[index] for i in seen) for index, name in enumerate(PHASES)
+    }
+
+
+def _last_loss(conductor: Conductor) -> float | None:
+    return float(conductor.losses[-1]) if conductor.losses else None
+
+
+# --- blocks --------------------------------------------------------------------------------
+
+
+def _block(conductor: Conductor, command: RunBlock) -> Generator[None, Iteration, BlockDone]:
+    seams = conductor.seams
+    assert seams is not None
+    seams.apply(command.setting)
+    if seams.loader is not None:
+        seams.loader.hold(command.hold_data)
+    warm = yield from _warm_up(conductor, command.warmup)
+    conductor.losses.clear()
+    counted, void = [], 0
+    while len(counted) < command.iterations:
+        iteration = yield
+        if iteration.void:
+            void += 1
+        else:
+            counted.append(iteration)
+    typical = statistics.median(i.seconds for i in counted)
+    return _block_done(conductor, command, counted, void, [w - typical for w in warm])
+
+
+def _warm_up(conductor: Conductor, least: int) -> Generator[None, Iteration, list[float]]:
+    """Iterations that belong to the switch: leftovers, pool start, compilation.
+
+    Returns:
+        The seconds of each.
+    """
+    seams = conductor.seams
+    assert seams is not None
+    warm: list[float] = []
+    quiet, frames = 0, _frames(conductor)
+    while len(warm) < _WARMUP_LIMIT:
+        leftovers = seams.loader.leftovers if seams.loader is not None else 0
+        compiling = "compile" in seams.setting and quiet < 2
+        if len(warm) >= least and not leftovers and not compiling:
+            break
+        iteration = yield
+        warm.append(iteration.seconds)
+        now = _frames(conductor)
+        quiet, frames = (quiet + 1, now) if now == frames else (0, now)
+    return warm
+
+
+def _frames(conductor: Conductor) -> int:
+    """Graphs that dynamo has compiled so far; a change means that compilation goes on."""
+    if "torch._dynamo.utils" not in sys.modules:
+        return 0
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["unique_graphs"]) + int(counters["frames"]["total"])
+
+
+def _block_done(
+    conductor: Conductor,
+    command: RunBlock,
+    counted: list[Iteration],
+    void: int,
+    excess: list[float],
+) -> BlockDone:
+    seams = conductor.seams
+    assert seams is not None
+    setup = max(0.0, sum(excess))
+    losses = [loss for loss in conductor.losses if loss.dtype.is_floating_point]
+    return BlockDone(
+        setting=command.setting,
+        iterations=len(counted),
+        seconds=sum(i.seconds for i in counted),
+        processor_seconds=sum(i.processor for i in counted),
+        void=void,
+        phases=_mean_phases(counted),
+        setup_seconds=setup,
+        compile_seconds=setup if "compile" in command.setting else 0.0,
+        pool_seconds=seams.loader.pool_seconds if seams.loader is not None else None,
+        losses_finite=all(bool(torch.isfinite(loss)) for loss in losses),
+        loss=float(losses[-1]) if losses else None,
+        no_effect=seams.no_effect(),
+        total_iterations=conductor.iterations,
+        peak_memory=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    )
+
+
+# --- proof ---------------------------------------------------------------------------------
+
+
+def _prove(conductor: Conductor, command: Prove) -> Generator[None, Iteration, Proof]:
+    begun = time.monotonic()
+    unit = discover()[command.name]
+    seams = conductor.seams
+    assert seams is not None
+    seams.apply(command.reference)
+    if unit.data_path:
+        proof = _prove_loader(conductor, command)
+    else:
+        recording = yield from _record(conductor)
+        kind = "optimizer" if unit.needs == "optimizers" else "root"
+        proof = judge(
+            command.name,
+            unit.numerics.value,
+            recording,
+            seams.apply,
+            command.reference,
+            command.setting,
+            kind,
+        )
+        seams.apply(command.reference)
+    return _timed(proof, time.monotonic() - begun)
+
+
+def _timed(proof: Proof, seconds: float) -> Proof:
+    from dataclasses import replace
+
+    return replace(proof, seconds=seconds)
+
+
+def _record(conductor: Conductor) -> Generator[None, Iteration, Recording]:
+    """Record one iteration; an epoch border or an accumulating one may leave it incomplete."""
+    seams = conductor.seams
+    assert seams is not None
+    for _ in range(_RECORD_TRIES):
+        recording = Recording(seams.roots, seams.optimizers)
+        recording.start()
+        conductor.step_observer = recording.before_step
+        yield
+        conductor.step_observer = None
+        recording.finish()
+        if recording.complete is None:
+            break
+    return recording
+
+
+def _prove_loader(conductor: Conductor, command: Prove) -> Proof:
+    """Batches fetched with workers equal those fetched without, to the bit."""
+    seams = conductor.seams
+    assert seams is not None and seams.loader is not None
+    value = command.setting[command.name]
+    probe = seams.loader.probe(value["workers"], value.get("prefetch"))
+    numerics = Numerics.STATISTICS if probe.random_items else Numerics.EXACT
+    return Proof(
+        name=command.name,
+        numerics=numerics.value,
+        passed=probe.equal and not probe.random_items,
+        figure=0.0 if probe.equal else 1.0,
+        bound=0.0,
+        worst=probe.worst,
+        reason=probe.reason,
+    )
+
+
+# --- alone ---------------------------------------------------------------------------------
+
+
+def follow(conductor: Conductor, setting: dict[str, Any], expected: dict[str, str]) -> Program:
+    """Apply a plan at the first border, say what differs from what it was made on, and leave."""
+    yield
+    seams = conductor.seams
+    assert seams is not None
+    units = discover()
+    usable = {n: v for n, v in setting.items() if n in units and _can(conductor, units[n].needs)}
+    seams.apply(usable)
+    for name in sorted(set(setting) - set(usable)):
+        _say(f"{name} from the plan can't be applied here: its seam was not found")
+    now = fingerprint(_profile(conductor, [], 1))
+    for key in ("loader", "model", "optimizer"):
+        if expected.get(key, now[key]) != now[key]:
+            _say(f"the plan was made for another {key} ({expected[key]}, now {now[key]}); "
+                 "its gain and its proof may not hold: hasten tune makes a new one")
+    conductor.end_program({units[n].needs for n in usable})
+
+
+def _can(conductor: Conductor, needs: str) -> bool:
+    seams = conductor.seams
+    assert seams is not None
+    return bool(getattr(seams, needs)) if needs else True
+
+
+def _say(text: str) -> None:
+    print(f"hasten: {text}", file=sys.stderr, flush=True)
+
+
+def observe(conductor: Conductor) -> Program:
+    """Record every iteration, change nothing."""
+    while True:
+        yield
+        conductor.losses.clear()

@@ -1,0 +1,72 @@
+"""Puts a conductor with the right program into the process, once torch has been imported."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import time
+from collections.abc import Callable
+
+from hasten.instrument.channel import Channel
+from hasten.instrument.conductor import Conductor
+from hasten.instrument.launch import ChildDescription
+from hasten.instrument.programs import follow, observe, serve
+from hasten.instrument.recorder import FORWARD, Recorder
+from hasten.records import Ended
+
+_CALIBRATION = 20_000  # crossings that are timed to say what one costs
+
+
+def start_served(channel: Channel) -> Callable[[], Ended]:
+    """Serve a parent.
+
+    Returns:
+        What to say when the script comes to its end.
+    """
+    conductor = Conductor(lambda c: serve(c, channel))
+    conductor.install()
+
+    def ended() -> Ended:
+        return Ended(conductor.iterations, conductor.backwards, conductor.steps)
+
+    return ended
+
+
+def start_alone(child: ChildDescription) -> None:
+    """Apply a plan (mode "run") or only record (mode "watch") with no parent."""
+    if child.mode == "run":
+        conductor = Conductor(lambda c: follow(c, child.setting, child.fingerprint))
+    else:
+        conductor = Conductor(observe)
+        if child.report is not None:
+            _report_at_exit(conductor, child.report)
+    conductor.install()
+
+
+def _report_at_exit(conductor: Conductor, path: str) -> None:
+    mine = os.getpid()
+
+    def write() -> None:
+        if os.getpid() != mine:
+            return
+        document = {
+            "iterations": conductor.iterations,
+            "crossings": conductor.recorder.crossings,
+            "processor_us_per_crossing": crossing_cost(),
+        }
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(document, file)
+
+    atexit.register(write)
+
+
+def crossing_cost() -> float:
+    """Processor microseconds that one entry into a phase and the way back take."""
+    recorder = Recorder()
+    recorder.begin()
+    begun = time.process_time_ns()
+    for _ in range(_CALIBRATION):
+        recorder.enter(FORWARD)
+        recorder.leave()
+    return (time.process_time_ns() - begun) / _CALIBRATION / 1000
