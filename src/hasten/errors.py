@@ -9,8 +9,11 @@ class HastenError(Exception):
     Attributes:
         exit_code: what the process ends with (2: bad input or unusable script; 3: the trial
             could not be run on this machine; 130: interrupted).
+        detail: what the script itself had to say (a traceback, a usage text), to be shown
+            above the line as it is.
     """
 
-    def __init__(self, message: str, exit_code: int = 2) -> None:
+    def __init__(self, message: str, exit_code: int = 2, detail: str = "") -> None:
         super().__init__(message)
         self.exit_code = exit_code
+        self.detail = detail

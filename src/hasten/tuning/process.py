@@ -1,0 +1,190 @@
+"""The parent's end of one child: the user's script under the shield, block by block."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import IO
+
+from hasten.instrument import launch as launching
+from hasten.instrument.shield import launch as shield
+from hasten.instrument.shield.trackers import tracker_environment
+from hasten.records import Busy, Ended, Hello, Message, Note, decode, encode
+
+_TAIL = 16_000  # bytes of the script's own output that are kept for an error
+_START_SECONDS = 60.0  # until the interpreter answers
+_END_SECONDS = 30.0  # until a script that has said it is at its end is gone
+
+
+@dataclass
+class Gone(Exception):
+    """A child is there no more.
+
+    Attributes:
+        kind: "ended" (the script came to its end), "exception", "killed", "hang", "memory".
+        status: exit status, negative for a signal, None when it was killed for hanging.
+        tail: the last of what the script wrote to its standard error.
+        ended: what the child said at its end, if it still could.
+    """
+
+    kind: str
+    status: int | None
+    tail: str
+    ended: Ended | None = None
+    message: str = ""
+
+    def __str__(self) -> str:
+        return self.message or self.kind
+
+
+@dataclass
+class Child:
+    """One run of the script. `close` must be called; it is safe to call it twice."""
+
+    argv: tuple[str, ...]
+    mode: shield.ShieldMode
+    note: Callable[[str], None]
+    cwd: str = field(default_factory=os.getcwd)
+    _socket: socket.socket | None = None
+    _process: shield.ShieldedProcess | None = None
+    _errors: IO[bytes] | None = None
+    _rest: bytes = b""
+    _ended: Ended | None = None
+
+    def start(self) -> None:
+        """Start the script; returns when its interpreter answers.
+
+        Raises:
+            Gone: it did not.
+        """
+        ours, theirs = socket.socketpair()
+        # Unlinked at once: whatever way this process ends, no file of it remains.
+        self._errors = tempfile.TemporaryFile()
+        description = launching.ChildDescription(mode="serve", socket=theirs.fileno())
+        env = launching.environment(description, {**os.environ, **tracker_environment()})
+        keep = env["TORCHINDUCTOR_CACHE_DIR"]
+        os.makedirs(keep, exist_ok=True)
+        try:
+            self._process = shield.launch(
+                [sys.executable, *self.argv],
+                env=env,
+                cwd=self.cwd,
+                mode=self.mode,
+                pass_fds=(theirs.fileno(),),
+                keep=(keep,),
+                stdout=self._errors.fileno(),
+                stderr=self._errors.fileno(),
+            )
+        finally:
+            theirs.close()
+        self._socket = ours
+        self.receive(_START_SECONDS, Hello)
+
+    @property
+    def describe(self) -> str:
+        """One line about what the shield covers."""
+        return self._process.describe() if self._process is not None else ""
+
+    def ask(self, command: Message, seconds: float) -> Message:
+        """Send a command and wait for its answer.
+
+        Args:
+            command: what to do.
+            seconds: how long to wait before the child counts as hanging.
+
+        Raises:
+            Gone: the child has ended, or had to be killed.
+        """
+        assert self._socket is not None
+        try:
+            self._socket.sendall(encode(command))
+        except OSError:
+            raise self._gone() from None
+        return self.receive(seconds)
+
+    def receive(self, seconds: float, kind: type | None = None) -> Message:
+        """The next message that is an answer; notes are passed on.
+
+        Raises:
+            Gone: the child has ended, or had to be killed.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            message = decode(self._line(deadline))
+            if isinstance(message, Note):
+                self.note(message.text)
+            elif isinstance(message, Ended):
+                self._ended = message
+            elif isinstance(message, Busy) or (isinstance(message, Hello) and kind is not Hello):
+                continue
+            else:
+                return message
+
+    def _line(self, deadline: float) -> bytes:
+        assert self._socket is not None
+        while b"\n" not in self._rest:
+            left = deadline - time.monotonic()
+            ready, _, _ = select.select([self._socket], [], [], max(0.0, left))
+            if not ready:
+                raise self._hanging()
+            try:
+                data = self._socket.recv(1 << 16)
+            except OSError:
+                data = b""
+            if not data:
+                raise self._gone()
+            self._rest += data
+        line, self._rest = self._rest.split(b"\n", 1)
+        return line
+
+    def _hanging(self) -> Gone:
+        tail = self._tail()
+        self.close()
+        return Gone("hang", None, tail, message="no iteration within the time limit")
+
+    def _gone(self) -> Gone:
+        assert self._process is not None
+        try:
+            status: int | None = self._process.wait(_END_SECONDS)
+        except TimeoutError:
+            status = None
+        tail, ended = self._tail(), self._ended
+        self.close()
+        return _explain(status, tail, ended)
+
+    def _tail(self) -> str:
+        if self._errors is None:
+            return ""
+        size = self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, size - _TAIL))
+        return self._errors.read().decode(errors="replace")
+
+    def close(self) -> None:
+        """Kill whatever is left of the run and remove its scratch."""
+        if self._process is not None:
+            self._process.kill()
+        if self._socket is not None:
+            self._socket.close()
+        if self._errors is not None:
+            self._errors.close()
+        self._process, self._socket, self._errors = None, None, None
+
+
+def _explain(status: int | None, tail: str, ended: Ended | None) -> Gone:
+    last = next((line for line in reversed(tail.splitlines()) if line.strip()), "")
+    if status == 0:
+        return Gone("ended", status, tail, ended, "the script came to its end")
+    if status is not None and status < 0:
+        name = signal.Signals(-status).name
+        if -status == signal.SIGKILL:
+            return Gone("memory", status, tail, ended, f"killed ({name}): out of memory?")
+        return Gone("killed", status, tail, ended, f"ended by {name}")
+    kind = "memory" if "out of memory" in last.lower() or "MemoryError" in last else "exception"
+    return Gone(kind, status, tail, ended, last or f"exit status {status}")
