@@ -61,6 +61,21 @@ class Root:
         patch, self._patch = self._patch, None
         return patching.restore(patch) if patch else None
 
+    @property
+    def device(self) -> str:
+        """Type of the device that its parameters are on: "cpu", "cuda", ..."""
+        return self._device
+
+    @property
+    def reduced(self) -> torch.dtype | None:
+        """The format in which its calls run under autocast now; None: as the script has it."""
+        return self._autocast
+
+    @property
+    def compiled(self) -> bool:
+        """Whether calls run compiled now, by us or by the script."""
+        return self.own_compile or self._run is not self._eager
+
     # --- what optimisations speak to ------------------------------------------------------
 
     def autocast(self, dtype: str | None) -> None:
