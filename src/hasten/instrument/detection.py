@@ -108,13 +108,17 @@ class Detector:
             return None
         notes = []
         if loader is not None and id(loader) in self._foreign:
-            notes.append("batches are fetched by another thread: an iteration is counted from "
-                         "one optimizer step to the next, and the loader is left as it is")
+            notes.append(
+                "batches are fetched by another thread: an iteration is counted from "
+                "one optimizer step to the next, and the loader is left as it is"
+            )
             loader = None
         roots = self.roots()
         if not roots:
-            notes.append("no module is called through __call__ with gradients on: precision and "
-                         "compilation can't be changed")
+            notes.append(
+                "no module is called through __call__ with gradients on: precision and "
+                "compilation can't be changed"
+            )
         others = len(self._loaders) - (loader is not None)
         return Loop(loader, self._optimizers[0], roots, others, notes)
 

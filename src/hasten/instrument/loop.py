@@ -51,8 +51,7 @@ class LoopSeams:
     def no_effect(self) -> dict[str, str]:
         """The units in force that did nothing, and why."""
         found = {
-            name: discover()[name].took_effect(self, value)
-            for name, value in self.setting.items()
+            name: discover()[name].took_effect(self, value) for name, value in self.setting.items()
         }
         return {name: reason for name, reason in found.items() if reason is not None}
 

@@ -116,7 +116,9 @@ def _profile(conductor: Conductor, seen: list[Iteration], passed: int) -> Profil
         iteration_seconds=tuple(i.seconds for i in seen),
         phases=_mean_phases(seen),
         loader=loader,
-        roots=tuple(root_facts(r, seams.watched.get(id(r), Watched()), passed) for r in seams.roots),
+        roots=tuple(
+            root_facts(r, seams.watched.get(id(r), Watched()), passed) for r in seams.roots
+        ),
         optimizers=tuple(optimizer_facts(h, passed) for h in handles),
         threads=seams.own_threads,
         own_scaler=conductor.own_scaler,
@@ -304,8 +306,10 @@ def follow(conductor: Conductor, setting: dict[str, Any], expected: dict[str, st
     now = fingerprint(_profile(conductor, [], 1))
     for key in ("loader", "model", "optimizer"):
         if expected.get(key, now[key]) != now[key]:
-            _say(f"the plan was made for another {key} ({expected[key]}, now {now[key]}); "
-                 "its gain and its proof may not hold: hasten tune makes a new one")
+            _say(
+                f"the plan was made for another {key} ({expected[key]}, now {now[key]}); "
+                "its gain and its proof may not hold: hasten tune makes a new one"
+            )
     conductor.end_program({units[n].needs for n in usable})
 
 

@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -153,7 +154,7 @@ class Child:
         assert self._process is not None
         try:
             status: int | None = self._process.wait(_END_SECONDS)
-        except TimeoutError:
+        except subprocess.TimeoutExpired:
             status = None
         tail, ended = self._tail(), self._ended
         self.close()

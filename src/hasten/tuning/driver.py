@@ -1,0 +1,193 @@
+"""Answers a search's commands by a child process, and replaces children that end or fail."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator
+
+from hasten.errors import HastenError
+from hasten.instrument.shield.launch import ShieldMode
+from hasten.records import BlockDone, Failed, Profile, RunBlock, Watch
+from hasten.tuning.comparing import Answer, Clock, Command, Fresh
+from hasten.tuning.listener import Listener
+from hasten.tuning.process import Child, Gone
+
+ENOUGH = 40  # iterations in one run of the script, without --repeat
+_LEAST = 8  # ... with it: less than one block
+_SYNC = Watch(iterations=1, seconds=0.0)
+_COMPILE_SECONDS = 1800.0  # a compilation that takes longer counts as hanging
+_PATIENCE = 50  # times the usual: a block that takes longer counts as hanging
+
+
+class Driver:
+    """Runs children of one script, one after the other."""
+
+    def __init__(
+        self,
+        argv: tuple[str, ...],
+        mode: ShieldMode,
+        listener: Listener,
+        note: Callable[[str], None],
+        timeout: float,
+        repeat: bool,
+    ) -> None:
+        self.argv, self.mode, self.listener, self._note = argv, mode, listener, note
+        self.timeout, self.repeat = timeout, repeat
+        self.iterations = 0
+        self.peak_memory = 0  # bytes, the largest of a child
+        self.shield = ""
+        self.clock: Clock | None = None
+        self._child: Child | None = None
+        self._in_child = 0
+        self._usual = timeout
+        self._finite = True
+
+    # --- watching --------------------------------------------------------------------------
+
+    def watch(self, iterations: int, seconds: float) -> Profile:
+        """Start the script and watch it as it is.
+
+        Raises:
+            HastenError: it fails, ends or never trains.
+        """
+        self.listener.watching(0, iterations)
+        try:
+            self._start()
+            assert self._child is not None
+            answer = self._child.ask(_SYNC, self.timeout)
+            self.listener.watching(1, iterations)
+            answer = self._child.ask(Watch(iterations, seconds), self.timeout + seconds)
+        except Gone as gone:
+            self.close()
+            raise before_training(gone, self.timeout) from None
+        if not isinstance(answer, Profile):
+            raise HastenError(f"the script could not be watched: {answer}", 3)
+        self._usual = max(answer.iteration_seconds)
+        self._finite = answer.loss is None or math.isfinite(answer.loss)
+        self._in_child = len(answer.iteration_seconds)
+        return answer
+
+    def _start(self) -> None:
+        self._child = Child(self.argv, self.mode, self._note)
+        self._child.start()
+        self.shield = self._child.describe
+        self._in_child = 0
+
+    # --- commands --------------------------------------------------------------------------
+
+    def serve(self, steps: Generator[Command, Answer, None]) -> None:
+        """Answer a search until it is done."""
+        try:
+            command = next(steps)
+            while True:
+                command = steps.send(self.ask(command))
+        except StopIteration:
+            return
+
+    def ask(self, command: Command) -> Answer:
+        """One answer; a child that is gone is replaced, for whatever reason it went."""
+        if self._child is None:
+            return self._again()
+        try:
+            answer = self._child.ask(command, self._limit(command))
+        except Gone as gone:
+            return self._gone(gone, command)
+        if isinstance(answer, BlockDone):
+            self._in_child = answer.total_iterations
+            self.peak_memory = max(self.peak_memory, answer.peak_memory)
+        if isinstance(answer, Failed) or self._spoiled(answer):
+            # Weights that became NaN, or seams in an unknown state, would spoil what follows.
+            self._retire()
+        return answer
+
+    def _spoiled(self, answer: Answer) -> bool:
+        """Whether a setting has made the loss NaN that is finite without it."""
+        bad = isinstance(answer, BlockDone) and not answer.losses_finite and bool(answer.setting)
+        return bad and self._finite
+
+    def _limit(self, command: Command) -> float:
+        count = command.iterations + command.warmup if isinstance(command, RunBlock) else 8
+        limit = 60.0 + count * self._usual * _PATIENCE
+        return limit + (_COMPILE_SECONDS if "compile" in command.setting else 0.0)
+
+    def _gone(self, gone: Gone, command: Command) -> Answer:
+        if gone.kind == "ended":
+            if gone.ended is not None:
+                self._in_child = max(self._in_child, gone.ended.iterations)
+            self._check_enough(gone)
+            self._retire()
+            return self._again()
+        self._retire()
+        if not command.setting:
+            raise HastenError(
+                f"the script failed while it ran as it is: {gone.message}", detail=gone.tail
+            )
+        return Failed(gone.kind, gone.message, gone.tail, command.setting, self._in_child)
+
+    def _check_enough(self, gone: Gone) -> None:
+        enough = _LEAST if self.repeat else ENOUGH
+        if self._in_child < enough:
+            raise HastenError(too_few(self._in_child, self.repeat))
+
+    def _again(self) -> Answer:
+        """A new child, at its training loop."""
+        begun = time.monotonic()
+        try:
+            self._start()
+            assert self._child is not None
+            self._child.ask(_SYNC, self.timeout)
+        except Gone as gone:
+            self._retire()
+            raise before_training(gone, self.timeout) from None
+        finally:
+            if self.clock is not None:
+                self.clock.exclude(time.monotonic() - begun)
+        return Fresh()
+
+    def _retire(self) -> None:
+        self.iterations += self._in_child
+        self._in_child = 0
+        if self._child is not None:
+            self._child.close()
+            self._child = None
+
+    def close(self) -> None:
+        """End the child that runs."""
+        self._retire()
+
+
+def before_training(gone: Gone, timeout: float) -> HastenError:
+    """The one line for a script that did not get as far as enough iterations."""
+    ended = gone.ended
+    if ended is not None and ended.iterations > 0 and gone.kind == "ended":
+        return HastenError(too_few(ended.iterations, False))
+    if gone.kind == "hang":
+        return HastenError(
+            f"no training iteration within {timeout:.0f} s; allow more with --timeout SECONDS",
+            detail=gone.tail,
+        )
+    if gone.kind != "ended":
+        when = "in its first iterations" if ended and ended.backwards else "before it trained"
+        return HastenError(f"the script failed {when}: {gone.message}", detail=gone.tail)
+    if ended is not None and ended.backwards:
+        return HastenError(too_few(max(1, ended.steps), False), detail=gone.tail)
+    why = (
+        "it never imported torch"
+        if ended and not ended.torch_imported
+        else ("no backward pass was seen in it")
+    )
+    return HastenError(f"the script ended without training: {why}", detail=gone.tail)
+
+
+def too_few(count: int, repeated: bool) -> str:
+    """The line for a script that is over too soon."""
+    if repeated:
+        return (
+            f"the script ends after {count} iterations, too few for one comparison even when "
+            "repeated: give it more data or epochs"
+        )
+    return (
+        f"the script ended after {count} iterations; at least {ENOUGH} are needed: give it more "
+        "epochs, or restart it as often as needed with --repeat"
+    )

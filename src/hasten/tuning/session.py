@@ -1,0 +1,168 @@
+"""`tune`: watch, search, confirm. What commands and notebooks call."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import psutil
+
+from hasten.environment import Environment, look
+from hasten.errors import HastenError
+from hasten.instrument.shield.launch import ShieldMode, available_modes
+from hasten.records import Outcome, Profile
+from hasten.statistics import Family
+from hasten.tuning.comparing import Bench, Clock
+from hasten.tuning.driver import Driver
+from hasten.tuning.listener import Listener
+from hasten.tuning.process import Child
+from hasten.tuning.search import Found, Scope, Search
+from hasten.tuning.siblings import Confirmed, Siblings
+
+_WATCHED = 30  # iterations
+_WATCH_SHARE = 0.1  # of the budget, at most
+_CONFIRM_SHARE = 0.25  # of the budget is kept for the confirmation
+_MEMORY_SHARE = 0.8  # of what is free may be taken by two siblings
+
+
+@dataclass(frozen=True)
+class TuneRequest:
+    """What to tune, and how.
+
+    Attributes:
+        argv: the script and its arguments as Python takes them, ("-m", "mod", ...) for a module.
+        budget: seconds of measuring.
+        repeat: restart a script that ends after few iterations.
+        allow: classes of numerics that are allowed beyond exact and rounding.
+        only, skip: names of optimisations.
+        shield: "auto", "overlay", "redirect" or "none".
+        timeout: seconds until the first iteration, and for each block beyond its usual time.
+        seed: of the order of blocks.
+    """
+
+    argv: tuple[str, ...]
+    budget: float = 180.0
+    repeat: bool = False
+    allow: frozenset[str] = frozenset()
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    shield: str = "auto"
+    timeout: float = 600.0
+    seed: int = 0
+
+
+class Session:
+    """One run of `tune`; what is known survives an interrupt."""
+
+    def __init__(self, request: TuneRequest, listener: Listener) -> None:
+        self.request, self.listener = request, listener
+        self.environment: Environment = look()
+        self.mode = choose_shield(request.shield)
+        self.driver = Driver(
+            request.argv, self.mode, listener, self._note, request.timeout, request.repeat
+        )
+        self.notes: list[str] = []
+        self.search: Search | None = None
+        self.confirmed: Confirmed | None = None
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+            self.listener.note(text)
+
+    def run(self) -> Outcome:
+        """Watch, search, confirm; an interrupt ends it with what is known."""
+        profile = self._watch()
+        clock = Clock(self.request.budget * (1 - _CONFIRM_SHARE))
+        interrupted = False
+        try:
+            self._search(profile, clock)
+            self._confirm(profile, clock)
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            self.driver.close()
+        return self._outcome(profile, clock, interrupted)
+
+    def _watch(self) -> Profile:
+        try:
+            profile = self.driver.watch(_WATCHED, self.request.budget * _WATCH_SHARE)
+        except BaseException:
+            self.driver.close()
+            raise
+        self.listener.profiled(profile)
+        return profile
+
+    def _search(self, profile: Profile, clock: Clock) -> None:
+        bench = Bench(profile, Family(), clock, random.Random(self.request.seed))
+        scope = Scope(self.request.allow, self.request.only, self.request.skip)
+        self.driver.clock = clock
+        self.search = Search(bench, self.environment, scope, self.listener)
+        self.driver.serve(self.search.run())
+
+    def _confirm(self, profile: Profile, clock: Clock) -> None:
+        assert self.search is not None
+        self.driver.close()  # its cores and memory are needed
+        plan = self.search.found.setting
+        if not plan:
+            return
+        clock.budget = clock.spent + self.request.budget * _CONFIRM_SHARE
+        siblings = Siblings(
+            lambda: Child(self.request.argv, self.mode, self._note),
+            self.search.bench,
+            plan,
+            self.request.timeout,
+            lambda ratio, turns: self.listener.confirming(ratio, turns, clock.left),
+        )
+        together = 2 * self.driver.peak_memory < _MEMORY_SHARE * psutil.virtual_memory().available
+        self.confirmed = siblings.run(clock.left, together)
+        if self.confirmed.problem:
+            self._note(self.confirmed.problem)
+
+    def _outcome(self, profile: Profile, clock: Clock, interrupted: bool) -> Outcome:
+        found = self.search.found if self.search is not None else Found()
+        confirmed = self.confirmed
+        setting = found.setting
+        if confirmed is not None and (confirmed.problem or confirmed.verdict.value == "slower"):
+            self._note("the plan was not faster from end to end, and is dropped")
+            setting = {}
+        return Outcome(
+            environment=self.environment.describe(),
+            profile=profile,
+            tried=tuple(found.tried),
+            setting=setting,
+            confirmed=confirmed.ratio if confirmed is not None else None,
+            confirmed_verdict=confirmed.verdict.value if confirmed is not None else "",
+            seconds=clock.spent,
+            compile_seconds=clock.compile_seconds,
+            iterations=self.driver.iterations + (confirmed.iterations if confirmed else 0),
+            interrupted=interrupted,
+            shield=self.driver.shield,
+            notes=tuple(self.notes),
+            data_free=found.data_free,
+        )
+
+
+def choose_shield(wanted: str) -> ShieldMode:
+    """The shield to use.
+
+    Raises:
+        HastenError: the one that was asked for can't be had here.
+    """
+    modes = available_modes()
+    if wanted == "auto":
+        return modes[0]
+    mode = ShieldMode(wanted)
+    if mode not in modes:
+        have = ", ".join(m.value for m in modes)
+        raise HastenError(f"the {wanted} shield can't be had on this machine; there is: {have}", 3)
+    return mode
+
+
+def tune(request: TuneRequest, listener: Listener) -> Outcome:
+    """Find what makes a script's training faster.
+
+    Raises:
+        HastenError: the script can't be tuned, with what to do.
+    """
+    return Session(request, listener).run()
