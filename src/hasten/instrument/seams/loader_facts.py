@@ -1,0 +1,54 @@
+"""What a loader is, in plain data."""
+
+from __future__ import annotations
+
+import multiprocessing
+from typing import Any
+
+from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
+
+from hasten.records import LoaderFacts
+
+
+def describe(loader: DataLoader[Any], not_owned_because: str | None, samples: int) -> LoaderFacts:
+    """The facts of a loader as the script built it."""
+    custom = loader.batch_sampler if loader.batch_size is None else None
+    sampler = getattr(custom, "sampler", None) or (custom if custom is not None else loader.sampler)
+    iterable = isinstance(loader.dataset, IterableDataset)
+    return LoaderFacts(
+        kind="iterable" if iterable else "map",
+        dataset=type(loader.dataset).__name__,
+        batch_size=loader.batch_size or getattr(custom, "batch_size", None),
+        # len() of a loader over an IterableDataset makes torch warn at later batches
+        length=None if iterable else _length(loader),
+        workers=loader.num_workers,
+        prefetch=loader.prefetch_factor,
+        persistent=loader.persistent_workers,
+        shuffled=not iterable and not isinstance(sampler, SequentialSampler),
+        collate=_name(loader.collate_fn),
+        sampler=type(sampler if custom is None else custom).__name__,
+        start_method=start_method(loader),
+        owned=not_owned_because is None,
+        not_owned_because=not_owned_because,
+        dataset_items=None if iterable else _length(loader.dataset),
+        samples_seen=samples,
+    )
+
+
+def start_method(loader: DataLoader[Any]) -> str | None:
+    """How its workers would be started: fork, spawn or forkserver."""
+    context = loader.multiprocessing_context or multiprocessing
+    method: str | None = context.get_start_method(allow_none=True)
+    # Asking for the default would fix it, and a later set_start_method would fail.
+    return method or multiprocessing.get_all_start_methods()[0]
+
+
+def _length(thing: Any) -> int | None:
+    try:
+        return len(thing)
+    except (TypeError, NotImplementedError, AttributeError):
+        return None
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__qualname__", type(function).__qualname__)

@@ -1,0 +1,234 @@
+"""Does another worker count give the same batches? Tried on the script's own next batches.
+
+The reference is fetched in a forked copy of this process, and not in the process itself: items
+may open files, fill caches and draw random numbers, and nothing of that may reach the script.
+"""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import random
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+import torch
+from torch.utils.data import DataLoader
+
+from hasten.instrument.seams.loader_batches import Incomparable, difference, leaves
+from hasten.instrument.seams.loader_facts import start_method
+from hasten.instrument.seams.loader_torch import Config, quietly, shadow
+
+LIMIT = 60.0  # seconds for a fetch: some libraries hang for ever after a fork
+
+_HANDLES = ("h5py", "lmdb", "sqlite3", "zipfile", "tarfile")
+Leaves = list[list[tuple[str, str]]]
+
+
+@dataclass(frozen=True)
+class LoaderProbe:
+    """Whether batches are the same with another worker count.
+
+    Attributes:
+        equal: the batches were the same to the bit, and nothing speaks against it.
+        random_items: fetching draws from or resets a random state, or an item fetched twice
+            differs: another worker count makes another random stream.
+        reason: one line for the user; empty: nothing was found.
+        worst: where the first difference was, for example `batch 1['image']`.
+        seconds: that the probe took.
+    """
+
+    equal: bool
+    random_items: bool
+    reason: str
+    worst: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Reference:
+    batches: Leaves
+    moved: tuple[str, ...]  # random states that fetching moved
+    unsteady: str  # where a batch fetched twice differs
+    held: tuple[str, ...]  # open files in the dataset before anything was fetched
+    opened: tuple[str, ...]  # ... and those that fetching opened
+
+
+def _states() -> dict[str, Any]:
+    kind, keys, *rest = numpy.random.get_state(legacy=True)
+    return {
+        "torch": bytes(torch.get_rng_state().numpy()),
+        "random": random.getstate(),
+        "numpy": (kind, bytes(numpy.asarray(keys)), *rest),
+    }
+
+
+@contextmanager
+def preserved() -> Iterator[None]:
+    """Put the global random states back afterwards."""
+    states = torch.get_rng_state(), random.getstate(), numpy.random.get_state()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(states[0])
+        random.setstate(states[1])
+        numpy.random.set_state(states[2])
+
+
+def handles(thing: Any, depth: int = 5) -> Iterator[str]:
+    """The names of attributes that hold an open file, which forked processes would share."""
+    for name, value in list(getattr(thing, "__dict__", {}).items()):
+        held = [value, *(value if isinstance(value, (list, tuple)) else ())][:100]
+        held += list(value.values())[:100] if isinstance(value, dict) else []
+        for item in held:
+            module = type(item).__module__.partition(".")[0]
+            if (isinstance(item, io.IOBase) and not _in_memory(item)) or module in _HANDLES:
+                yield name
+            elif depth and not isinstance(item, torch.Tensor):
+                yield from (f"{name}.{inner}" for inner in handles(item, depth - 1))
+
+
+def _in_memory(item: io.IOBase) -> bool:
+    return isinstance(item, (io.BytesIO, io.StringIO)) or item.closed
+
+
+def _fetch(loader: DataLoader[Any], config: Config, indices: list[Any]) -> Leaves:
+    """Fetch these index batches by a pool of their own."""
+    copy = shadow(loader, config, indices, torch.Generator().manual_seed(0))
+    # A copy for the comparison needs no page-locked memory, and mustn't hang.
+    copy.__dict__.update(pin_memory=False, timeout=LIMIT if config.workers else 0)
+    inner: Any = quietly(copy)
+    try:
+        return [list(leaves(batch)) for batch in inner]
+    finally:
+        if config.workers:
+            inner._shutdown_workers()
+
+
+def _reference(loader: DataLoader[Any], indices: list[Any]) -> _Reference:
+    """Fetch without workers, twice: in the order of the stream, and backwards with other seeds."""
+    here = Config(0, None, False)
+    held = tuple(sorted(set(handles(loader.dataset))))
+    before = _states()
+    batches = _fetch(loader, here, indices)
+    moved = tuple(name for name, state in _states().items() if state != before[name])
+    torch.manual_seed(1)
+    random.seed(1)
+    numpy.random.seed(1)
+    again = _fetch(loader, here, indices[::-1])[::-1]
+    opened = tuple(sorted(set(handles(loader.dataset)) - set(held)))
+    return _Reference(batches, moved, _first(batches, again) or "", held, opened)
+
+
+def _first(one: Leaves, other: Leaves) -> str | None:
+    for place, (a, b) in enumerate(zip(one, other, strict=False)):
+        if (path := difference(a, b)) is not None:
+            return f"batch {place}{path if path.startswith(('[', '.')) else ' (' + path + ')'}"
+    return None if len(one) == len(other) else "the number of batches"
+
+
+def _elsewhere(work: Callable[[], _Reference]) -> _Reference:
+    """Do it in a forked copy of this process, where there is fork.
+
+    Raises:
+        RuntimeError: it failed there, or took too long.
+    """
+    if "fork" not in multiprocessing.get_all_start_methods():
+        with preserved():
+            return work()
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(work, there), daemon=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads, as torch does
+        process.start()
+    there.close()
+    try:
+        answer = here.recv() if here.poll(LIMIT) else f"no batch within {LIMIT:.0f} s"
+    except EOFError:
+        answer = "the process died"
+    finally:
+        here.close()
+        process.join(1)
+        if process.is_alive():
+            process.kill()
+            process.join()
+        process.close()
+    if isinstance(answer, _Reference):
+        return answer
+    raise RuntimeError(answer)
+
+
+def _answer(work: Callable[[], _Reference], connection: Any) -> None:
+    try:
+        connection.send(work())
+    except Exception as error:
+        connection.send(_line(error))
+
+
+def _line(error: BaseException) -> str:
+    text = str(error).strip().splitlines() or [""]
+    kept = text[-1] if "Traceback" in str(error) else text[0]
+    return kept if isinstance(error, Incomparable) else f"{type(error).__name__}: {kept}"
+
+
+def probe(
+    loader: DataLoader[Any], indices: list[Any], drew: bool, workers: int, prefetch: int | None
+) -> LoaderProbe:
+    """Fetch `indices` without workers and by a pool, and compare.
+
+    Args:
+        loader: the script's.
+        indices: its next index batches.
+        drew: the sampler drew from the random state for a single batch.
+        workers: the worker count in question. For none, the pool is one of the script's size.
+        prefetch: of the pool.
+    """
+    started = time.perf_counter()
+
+    def verdict(equal: bool, moving: bool, reason: str, worst: str = "") -> LoaderProbe:
+        return LoaderProbe(equal, moving, reason, worst, time.perf_counter() - started)
+
+    if not indices:
+        return verdict(False, False, "there is no batch left to compare")
+    config = Config.normal(workers or loader.num_workers or 1, prefetch, False)
+    with preserved():
+        try:
+            reference = _elsewhere(lambda: _reference(loader, indices))
+        except Exception as error:
+            return verdict(False, False, f"items cannot be fetched without workers: {_line(error)}")
+        if reason := _shares_files(loader, reference, workers):
+            return verdict(False, bool(reference.moved), reason)
+        try:
+            other = _fetch(loader, config, indices)
+        except Exception as error:
+            reason = f"items cannot be fetched by {config.workers} workers: {_line(error)}"
+            return verdict(False, bool(reference.moved), reason)
+    worst = _first(reference.batches, other) or ""
+    reason = _randomness(reference, drew)
+    if worst and not reason:
+        reason = f"batches differ with {config.workers} workers"
+    return verdict(not worst, bool(_randomness(reference, drew)), reason, worst)
+
+
+def _randomness(reference: _Reference, drew: bool) -> str:
+    if reference.moved:
+        names = " and ".join(reference.moved)
+        return f"items draw from or reset the global random state of {names}"
+    if reference.unsteady:
+        return f"an item fetched twice differs ({reference.unsteady}): it has a state of its own"
+    return "the sampler draws from the global random state for every batch" if drew else ""
+
+
+def _shares_files(loader: DataLoader[Any], reference: _Reference, workers: int) -> str:
+    """Why workers would read from each other's files; empty: they would not."""
+    if workers and not loader.num_workers and start_method(loader) == "fork" and reference.held:
+        return f"the dataset holds an open file ({reference.held[0]}) that workers would share"
+    if not workers and loader.num_workers and reference.opened:
+        return f"items open a file ({reference.opened[0]}) that later workers would share"
+    return ""
