@@ -52,7 +52,8 @@ class View:
         if self._confined or not self._cover_mounts():
             self._compose_root()
         for folder in (cwd, *_SHARED_TEMPORARY):
-            self._cover_foreign(folder)
+            if self._confined and not _is_own(folder):
+                self._cover_foreign(os.path.realpath(folder))
         self._cover_kernel_folders()
         hidden = os.path.dirname(scratch)
         kernel.mount("tmpfs", self._inside(hidden), "tmpfs", kernel.MS_RDONLY, "size=4k,mode=755")
@@ -154,7 +155,8 @@ class View:
             self._compose(folder)
         elif os.access(folder, os.R_OK | os.X_OK):
             self._overlay_or_readonly(folder)
-        # else: closed to us in the view as outside; nothing below it can be reached
+        else:  # closed to us, in the view as outside
+            os.chmod(self._inside(folder), 0)
 
     def _cover_file(self, path: str) -> None:
         """Copies a small file; a large one, a socket or a device is shown, unwritable."""
@@ -182,11 +184,10 @@ class View:
         An overlay in a user namespace cannot copy up what belongs to another user, except for its
         own topmost folder; so such a folder becomes the topmost one.
         """
-        if not self._confined or folder in self._overlaid or not os.path.isdir(folder):
+        if folder in self._overlaid or not os.path.isdir(folder):
             return
-        folder = os.path.realpath(folder)
-        writable = os.access(folder, os.W_OK) and os.stat(folder).st_uid != os.geteuid()
-        if writable and not any(is_below(m.point, folder) for m in self._mounts):
+        holds_mounts = any(is_below(m.point, folder) for m in self._mounts)
+        if os.access(folder, os.W_OK) and not holds_mounts and folder != "/":
             self._overlay_or_readonly(folder)
 
     # -- both -------------------------------------------------------------------------------------
@@ -210,6 +211,11 @@ class View:
         target = self._inside(os.path.realpath(folder))
         os.makedirs(target, exist_ok=True)
         kernel.bind(folder, target)
+
+
+def _is_own(folder: str) -> bool:
+    found = os.stat(folder)
+    return (found.st_uid, found.st_gid) == (os.geteuid(), os.getegid())
 
 
 def _copy(source: str, target: str) -> None:
