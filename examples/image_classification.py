@@ -29,8 +29,8 @@ def make_loader(folder, image_size, batch_size, shuffle):
 def train_one_epoch(model, loader, criterion, optimizer, device):
     model.train()
     total_loss, correct, seen = 0.0, 0, 0
-    for images, labels in loader:
-        images, labels = images.to(device), labels.to(device)
+    for batch in loader:
+        images, labels = batch[0].to(device), batch[1].to(device)
         optimizer.zero_grad(set_to_none=False)
         outputs = model(images)
         loss = criterion(outputs, labels)
@@ -46,8 +46,8 @@ def train_one_epoch(model, loader, criterion, optimizer, device):
 def evaluate(model, loader, criterion, device):
     model.eval()
     total_loss, correct, seen = 0.0, 0, 0
-    for images, labels in loader:
-        images, labels = images.to(device), labels.to(device)
+    for batch in loader:
+        images, labels = batch[0].to(device), batch[1].to(device)
         outputs = model(images)
         total_loss += criterion(outputs, labels).item() * len(labels)
         correct += (outputs.argmax(1) == labels).sum().item()
