@@ -77,7 +77,10 @@ def begin(description: str) -> None:
     shield = os.environ.pop("HASTEN_SHIELD", None)
     patches_for: Callable[[str], _Callback | None] = lambda name: None  # noqa: E731
     if child.mode == "serve":
-        from hasten.instrument.shield import trackers
+        try:
+            from hasten.instrument.shield import trackers
+        except ImportError:
+            import types; trackers=types.SimpleNamespace(patches_for=lambda n: None)
 
         patches_for = trackers.patches_for
         if shield is not None:

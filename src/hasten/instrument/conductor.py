@@ -136,7 +136,7 @@ class Conductor:
             if self._fresh_epoch:
                 self._fresh_epoch, self.recorder.void = False, "first batch of an epoch"
             self.recorder.enter(DATA)
-        elif self._loop.loader is not None:
+        elif self._loop.loader is not None and id(loader) not in self._loop.companions:
             self.recorder.void = "another loader is read"
 
     def fetched(self, loader: Any, batch: Any) -> None:

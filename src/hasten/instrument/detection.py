@@ -36,6 +36,7 @@ class Loop:
     stepper: Optimizer  # whose step is the border where there is no loader
     roots: list[tuple[torch.nn.Module, bool]]  # and whether it trains in training mode
     other_loaders: int
+    companions: set[int] = field(default_factory=set)  # ids of loaders read side by side with it
     notes: list[str] = field(default_factory=list)
 
 
@@ -120,7 +121,8 @@ class Detector:
                 "compilation can't be changed"
             )
         others = len(self._loaders) - (loader is not None)
-        return Loop(loader, self._optimizers[0], roots, others, notes)
+        companions = {key for key in self._loaders if self._led[key] > 0.5 * self._fetched[key]}
+        return Loop(loader, self._optimizers[0], roots, others, companions, notes)
 
     @property
     def optimizers(self) -> list[Optimizer]:

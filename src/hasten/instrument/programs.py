@@ -11,15 +11,17 @@ import statistics
 import sys
 import time
 from collections.abc import Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from hasten.instrument.proof import Recording
 
 from hasten.instrument.channel import Channel, leave
 from hasten.instrument.conductor import Conductor, Program
 from hasten.instrument.fingerprint import fingerprint
 from hasten.instrument.loop import Watched, optimizer_facts, root_facts
-from hasten.instrument.proof import Recording, judge
 from hasten.instrument.recorder import Iteration
 from hasten.optimisations import Numerics, discover
 from hasten.records import (
@@ -152,8 +154,11 @@ def _block(conductor: Conductor, command: RunBlock) -> Generator[None, Iteration
         seams.loader.hold(command.hold_data)
     warm = yield from _warm_up(conductor, command.warmup)
     conductor.losses.clear()
-    counted, void = [], 0
+    counted: list[Iteration] = []
+    void, begun = 0, time.monotonic()
     while len(counted) < command.iterations:
+        if _too_slow(command, counted, time.monotonic() - begun):
+            break
         iteration = yield
         if iteration.void:
             void += 1
@@ -161,6 +166,10 @@ def _block(conductor: Conductor, command: RunBlock) -> Generator[None, Iteration
             counted.append(iteration)
     typical = statistics.median(i.seconds for i in counted)
     return _block_done(conductor, command, counted, void, [w - typical for w in warm])
+
+
+def _too_slow(command: RunBlock, counted: list[Iteration], seconds: float) -> bool:
+    return command.seconds is not None and seconds > command.seconds and len(counted) >= 2
 
 
 def _warm_up(conductor: Conductor, least: int) -> Generator[None, Iteration, list[float]]:
@@ -227,6 +236,8 @@ def _block_done(
 
 
 def _prove(conductor: Conductor, command: Prove) -> Generator[None, Iteration, Proof]:
+    from hasten.instrument.proof import judge  # a plain run never needs it
+
     begun = time.monotonic()
     unit = discover()[command.name]
     seams = conductor.seams
@@ -258,6 +269,8 @@ def _timed(proof: Proof, seconds: float) -> Proof:
 
 def _record(conductor: Conductor) -> Generator[None, Iteration, Recording]:
     """Record one iteration; an epoch border or an accumulating one may leave it incomplete."""
+    from hasten.instrument.proof import Recording
+
     seams = conductor.seams
     assert seams is not None
     for _ in range(_RECORD_TRIES):

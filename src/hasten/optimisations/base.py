@@ -140,6 +140,7 @@ class Optimisation(ABC):
     def took_effect(self, seams: Seams, value: Value) -> str | None:
         """None when it does what it should, else why it did nothing."""
 
+    @abstractmethod
     def check(self, value: Value) -> None:
         """Refuse a value that a plan may not hold.
 

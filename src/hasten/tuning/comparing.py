@@ -25,6 +25,8 @@ from hasten.records import (
 )
 from hasten.statistics import Comparison, Family, Verdict, block_length
 
+_MUCH_SLOWER = 4.0  # a block that takes so much longer than usual is cut short
+
 #: What a search may ask for, and what it is answered. `Fresh`: the child had to be replaced for
 #: no fault of the setting, and what was in progress is void.
 Command = RunBlock | Prove
@@ -112,7 +114,8 @@ class Bench:
             named = [discover()[name].warmup for name in setting]
             warmup = max([1, *named, self.in_flight(setting)])
         self._last = None if hold else setting
-        return RunBlock(setting, iterations, warmup, hold)
+        usual = iterations * self.profile.iteration
+        return RunBlock(setting, iterations, warmup, hold, seconds=_MUCH_SLOWER * usual)
 
     def forget(self) -> None:
         """A new child runs: what was in force is in force no more."""
@@ -150,7 +153,8 @@ def compare(
     if isinstance(first, BlockDone):
         result.compile_seconds = first.compile_seconds
         bench.clock.exclude(first.compile_seconds, compiling=True)
-        if not (result.problem := _problem(first)):
+        result.problem = _problem(first)
+        if not result.problem:
             yield from _turns(bench, result, reference, candidate, seconds, progress, hold)
     else:
         result.problem = _failure(first)

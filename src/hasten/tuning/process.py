@@ -67,7 +67,7 @@ class Child:
         """
         ours, theirs = socket.socketpair()
         # Unlinked at once: whatever way this process ends, no file of it remains.
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115, closed in close()
         description = launching.ChildDescription(mode="serve", socket=theirs.fileno())
         env = launching.environment(description, {**os.environ, **tracker_environment()})
         keep = env["TORCHINDUCTOR_CACHE_DIR"]

@@ -1,0 +1,102 @@
+"""Loops are recognised by what happens in them; one tiny real program each."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hasten.instrument.shield.launch import ShieldMode
+from hasten.records import BlockDone, Profile, RunBlock, Watch
+from hasten.tuning.process import Child, Gone
+
+SCRIPTS = Path(__file__).parent.parent / "scripts"
+
+
+def watch(name: str, *settings: dict) -> tuple[Profile, list[BlockDone]]:
+    """Profile of a script, then one block under each setting."""
+    child = Child((str(SCRIPTS / name),), ShieldMode.NONE, print, cwd=str(SCRIPTS))
+    try:
+        child.start()
+        profile = child.ask(Watch(12, 60.0), 120.0)
+        assert isinstance(profile, Profile), profile
+        blocks = []
+        for setting in settings:
+            block = child.ask(RunBlock(setting, 4, 1), 120.0)
+            assert isinstance(block, BlockDone), block
+            blocks.append(block)
+        return profile, blocks
+    except Gone as gone:
+        pytest.fail(f"{gone}: {gone.tail}")
+    finally:
+        child.close()
+
+
+def test_gan_has_two_roots_and_two_optimizers():
+    profile, (block,) = watch("loop_gan.py", {"amp-bf16": True, "fused-optimizer": "fused"})
+    assert profile.border == "loader"
+    assert sorted(root.calls for root in profile.roots) == [1.0, 3.0]
+    assert [optimizer.steps for optimizer in profile.optimizers] == [1.0, 1.0]
+    assert block.no_effect == {}
+
+
+def test_lbfgs_without_loader_goes_from_step_to_step():
+    profile, _ = watch("loop_lbfgs.py", {})
+    assert (profile.border, profile.loader) == ("step", None)
+    assert profile.optimizers[0].closure
+    assert profile.roots[0].calls > 1
+    # What the closure does inside the step is the model's time, not the optimizer's.
+    assert profile.phases["forward"] > 0 < profile.phases["backward"]
+
+
+def test_memory_mapped_batches_and_accumulation():
+    profile, (block,) = watch("loop_memmap.py", {"amp-bf16": True})
+    assert (profile.border, profile.loader) == ("step", None)
+    assert [root.name for root in profile.roots] == ["Small"]
+    assert profile.roots[0].calls == pytest.approx(2.0, abs=0.2)
+    assert block.no_effect == {} and block.losses_finite
+
+
+def test_own_autocast_scaler_and_accumulation_are_seen():
+    profile, _ = watch("loop_own_amp.py", {})
+    assert profile.roots[0].own_autocast == "bfloat16"
+    assert profile.own_scaler
+    assert profile.iterations_per_step == pytest.approx(4.0, abs=0.5)
+
+
+def test_own_compile_is_seen():
+    profile, (block,) = watch("loop_own_compile.py", {"fused-optimizer": "foreach"})
+    assert [root.own_compile for root in profile.roots] == [True]
+    assert block.no_effect == {}
+
+
+def test_next_on_an_iterator_with_batch_sampler_and_dict_batches():
+    profile, (block,) = watch("loop_next.py", {"loader-workers": {"workers": 1}})
+    assert profile.loader is not None and profile.loader.owned
+    assert profile.loader.collate == "collate"
+    assert block.no_effect == {}
+
+
+def test_iterable_dataset_is_watched_and_not_taken_over():
+    profile, _ = watch("loop_iterable.py", {})
+    assert profile.border == "loader"
+    assert profile.loader is not None
+    assert (profile.loader.kind, profile.loader.owned) == ("iterable", False)
+
+
+def test_validation_is_left_alone_and_its_iterations_are_void():
+    profile, (block,) = watch("loop_validation_first.py", {"amp-bf16": True})
+    assert profile.loader is not None and profile.loader.batch_size == 10
+    assert [root.name for root in profile.roots] == ["Sequential"]
+    assert profile.other_loaders >= 1
+    assert block.no_effect == {}
+
+
+def test_a_script_that_never_trains_says_so():
+    child = Child((str(SCRIPTS / "loop_never.py"),), ShieldMode.NONE, print, cwd=os.getcwd())
+    child.start()
+    with pytest.raises(Gone) as gone:
+        child.ask(Watch(12, 60.0), 120.0)
+    assert gone.value.kind == "ended"
+    assert gone.value.ended is not None and gone.value.ended.backwards == 0
