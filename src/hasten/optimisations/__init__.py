@@ -10,18 +10,28 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from functools import cache
+from importlib.metadata import entry_points
 
 from hasten.optimisations.base import Applies, Numerics, Optimisation, Seams
 
 __all__ = ["Applies", "Numerics", "Optimisation", "Seams", "discover", "find"]
 
 
+_ENTRY_POINTS = "hasten.optimisations"  # the group by which other packages add units
+
+
 @cache
 def discover() -> dict[str, Optimisation]:
-    """Every optimisation by name, in the order in which the search should try them."""
-    for module in pkgutil.walk_packages(__path__, __name__ + "."):
-        importlib.import_module(module.name)
-    units = [cls() for cls in Optimisation.__subclasses__() if cls.__module__.startswith(__name__)]
+    """Every optimisation by name, in the order in which the search should try them.
+
+    Units of other packages are found by the entry point group `hasten.optimisations`, each
+    entry naming a module.
+    """
+    names = [module.name for module in pkgutil.walk_packages(__path__, __name__ + ".")]
+    names += [entry.module for entry in entry_points(group=_ENTRY_POINTS)]
+    for name in names:
+        importlib.import_module(name)
+    units = [cls() for cls in Optimisation.__subclasses__() if cls.__module__ in names]
     return {unit.name: unit for unit in sorted(units, key=lambda unit: (unit.order, unit.name))}
 
 
