@@ -18,7 +18,9 @@ from hasten.instrument.shield.mirror import Mirror
 
 # Commands that look round their folder and write nothing: git, for one, would take a mirror for
 # a folder outside of any repository.
-_ONLY_LOOKING = frozenset("git hg svn nvidia-smi rocm-smi lscpu uname hostname which".split())
+_ONLY_LOOKING = frozenset(
+    ["git", "hg", "svn", "nvidia-smi", "rocm-smi", "lscpu", "uname", "hostname", "which"]
+)
 _WORDS = re.compile(r"""[^\s'"<>|;&()$`]+""")
 _MOST_FOLDERS = 200
 _MOST_FILES = 2000
@@ -99,7 +101,7 @@ class Commands:
 
         return spawn
 
-    # -- preparing ----------------------------------------------------------------------------------
+    # -- preparing --------------------------------------------------------------------------------
 
     def _prepared(self, args: Any, cwd: Any) -> tuple[Any, str | None]:
         """The arguments led into the mirror, and the folder to run in (None: as it is)."""
@@ -117,7 +119,7 @@ class Commands:
         return (mapped[0] if isinstance(args, (str, bytes)) else mapped), native
 
     def _prepare_file(self, path: str) -> None:
-        """Mirrors the folder of a path that a command names, and copies the file if there is one."""
+        """Mirrors the folder of a path that a command names; copies the file if there is one."""
         if not os.path.isdir(os.path.dirname(path)) or _is_system(path):
             return
         try:
@@ -176,7 +178,9 @@ def _is_harmless(texts: Sequence[str]) -> bool:
 def _named(texts: Sequence[str]) -> list[str]:
     """The words of a command that may be paths it works on."""
     words = [word for text in texts for word in _WORDS.findall(text)]
-    return [word.rpartition("=")[2] for word in words[1:] if not word.startswith("-") or "=" in word]
+    return [
+        word.rpartition("=")[2] for word in words[1:] if not word.startswith("-") or "=" in word
+    ]
 
 
 def _is_system(path: str) -> bool:

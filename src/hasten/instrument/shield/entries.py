@@ -1,4 +1,4 @@
-"""``os.scandir`` for folders that are shown from the mirror, placeholders seen as what they name."""
+"""``os.scandir`` for mirrored folders; a placeholder is seen as what it stands for."""
 
 import os
 import posix

@@ -11,7 +11,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from hasten.instrument.shield import descendants, kernel, landlock, metadata, namespaces, scratch
+from hasten.instrument.shield import (
+    descendants,
+    kernel,
+    landlock,
+    metadata,
+    mounts,
+    namespaces,
+    scratch,
+)
 from hasten.instrument.shield.overlay import View
 from hasten.instrument.shield.supervise import Outcome, Supervisor, reset_signals
 
@@ -32,11 +40,17 @@ def main(control: int, status: int) -> None:
     """
     hasten = os.getppid()
     reporter = Reporter(status)
-    trial: Trial = json.loads(_first_line(control))
-    for descriptor in (control, status, trial["lock"]):
+    request = json.loads(_first_line(control))
+    for descriptor in (control, status):
         os.set_inheritable(descriptor, False)
     kernel.adopt_orphans()
     supervisor = Supervisor(control)
+    try:
+        trial = _with_scratch(request)
+    except OSError as error:
+        reporter.event("failed", reason=f"no place for scratch files: {error}")
+        return
+    reporter.event("scratch", folder=trial["scratch"])
     guard_end, keeper_end = os.pipe()
     guard = os.fork()
     if guard == 0:
@@ -53,6 +67,25 @@ def main(control: int, status: int) -> None:
     if outcome.status not in (0, None):
         reporter.ended(-9, f"the guard of the trial ended with {outcome.status}")
     _clean(trial, left, reporter)
+
+
+def _with_scratch(request: Trial) -> Trial:
+    """Makes the scratch folder here and not in hasten, which may be killed the moment after."""
+    environment = request["env"]
+    folder, _lock = scratch.create(environment, upper_layer=request["mode"] == "overlay")
+    if request["mode"] == "redirect":
+        environment = _redirected(environment, folder, request["keep"])
+    in_memory = not mounts.can_hold_upper_layer(folder)
+    return {**request, "env": environment, "scratch": folder, "in_memory": in_memory}
+
+
+def _redirected(environment: Mapping[str, str], folder: str, keep: list[str]) -> dict[str, str]:
+    temporary = os.path.join(folder, "tmp")
+    os.mkdir(temporary)
+    shield = json.dumps({"scratch": folder, "keep": keep})
+    # Triton loads what it has compiled by a call that no Python function sees.
+    triton = {"TRITON_CACHE_DIR": os.path.join(temporary, "triton")}
+    return {**triton, **environment, "TMPDIR": temporary, "HASTEN_SHIELD": shield}
 
 
 def _first_line(descriptor: int) -> bytes:
@@ -194,9 +227,7 @@ def _first_process(
 ) -> None:
     namespaces.make_mounts_private()
     view = View(trial["scratch"], in_user_namespace=confined)
-    view.build(
-        trial["scratch"], trial["cwd"], trial["keep"], in_memory=trial["in_memory"]
-    )
+    view.build(trial["scratch"], trial["cwd"], trial["keep"], in_memory=trial["in_memory"])
     kernel.enter_root(view.root)
     namespaces.run_init(lambda: _become_script(trial, reporter), trial["pass_fds"], report)
 

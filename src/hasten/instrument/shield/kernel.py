@@ -6,6 +6,7 @@ Imported by the keeper before the script starts, so it imports nothing heavy.
 import ctypes
 import os
 import platform
+import struct
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUSER = 0x10000000
@@ -83,8 +84,8 @@ def bind(source: str, target: str, *, recursive: bool = False) -> None:
 
 def make_readonly(path: str, *, recursive: bool = False) -> None:
     """Turns the mount at ``path`` (and all below it) read-only in this namespace."""
-    attributes = ctypes.create_string_buffer(32)
-    attributes[0] = _MOUNT_ATTR_RDONLY  # attr_set, a little-endian 64-bit field
+    # Four 64-bit fields: attributes to set, to clear, propagation, user namespace.
+    attributes = ctypes.create_string_buffer(struct.pack("=4Q", _MOUNT_ATTR_RDONLY, 0, 0, 0), 32)
     flags = _AT_RECURSIVE if recursive else 0
     try:
         syscall(_MOUNT_SETATTR, _AT_FDCWD, os.fsencode(path), flags, attributes, 32)

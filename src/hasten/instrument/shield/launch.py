@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Any
 
 from hasten.errors import HastenError
-from hasten.instrument.shield import mounts, scratch
+from hasten.instrument.shield import scratch
 
 _PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
 _KEEPER = (
@@ -65,7 +65,6 @@ class ShieldedProcess:
         keeper: "subprocess.Popen[bytes]",
         control: int,
         status: int,
-        folder: str,
         mode: ShieldMode,
     ) -> None:
         """Made by `launch` only."""
@@ -74,7 +73,7 @@ class ShieldedProcess:
         self._status: int | None = status
         self._unread = b""
         self._exit: int | None = None
-        self.scratch = folder
+        self.scratch = ""
         """The folder that takes what the trial writes, until it ends."""
         self.mode = mode
         """What was asked for."""
@@ -121,7 +120,7 @@ class ShieldedProcess:
             self._keeper.kill()  # the guard below it notices and cleans up
             self._keeper.wait()
         self._drain()
-        if os.path.lexists(self.scratch) and not scratch.remove(self.scratch):
+        if self.scratch and os.path.lexists(self.scratch) and not scratch.remove(self.scratch):
             self.left.append(f"files in {self.scratch}")
 
     def describe(self) -> str:
@@ -163,6 +162,8 @@ class ShieldedProcess:
     def _take(self, event: dict[str, Any]) -> None:
         if event["event"] == "started":
             self._started = True
+        elif event["event"] == "scratch":
+            self.scratch = event["folder"]
         elif event["event"] == "failed":
             self.failure = self.failure or event["reason"]
         elif event["event"] == "left":
@@ -223,45 +224,22 @@ def launch(
     kept = [os.path.realpath(folder) for folder in keep]
     for folder in kept:
         os.makedirs(folder, exist_ok=True)
-    folder, lock = scratch.create(env, upper_layer=mode is ShieldMode.OVERLAY)
-    try:
-        trial = {
-            "argv": list(argv),
-            "env": _environment(env, mode, folder, kept),
-            "cwd": os.path.realpath(cwd),
-            "mode": mode.value,
-            "pass_fds": list(pass_fds),
-            "keep": kept,
-            "scratch": folder,
-            "lock": lock,
-            "cap": cap,
-            "in_memory": not mounts.can_hold_upper_layer(folder),
-        }
-        process = _start_keeper(trial, folder, mode, stdout, stderr)
-    except BaseException:
-        scratch.remove(folder)
-        raise
-    finally:
-        os.close(lock)
+    trial = {
+        "argv": list(argv),
+        "env": dict(env),
+        "cwd": os.path.realpath(cwd),
+        "mode": mode.value,
+        "pass_fds": list(pass_fds),
+        "keep": kept,
+        "cap": cap,
+    }
+    process = _start_keeper(trial, mode, stdout, stderr)
     process.await_start()
     return process
 
 
-def _environment(
-    env: Mapping[str, str], mode: ShieldMode, folder: str, keep: Sequence[str]
-) -> dict[str, str]:
-    if mode is not ShieldMode.REDIRECT:
-        return dict(env)
-    temporary = os.path.join(folder, "tmp")
-    os.mkdir(temporary)
-    shield = json.dumps({"scratch": folder, "keep": list(keep)})
-    # Triton loads what it has compiled by a call that no Python function sees.
-    triton = {} if "TRITON_CACHE_DIR" in env else {"TRITON_CACHE_DIR": f"{temporary}/triton"}
-    return {**env, **triton, "TMPDIR": temporary, "HASTEN_SHIELD": shield}
-
-
 def _start_keeper(
-    trial: dict[str, Any], folder: str, mode: ShieldMode, stdout: int, stderr: int
+    trial: dict[str, Any], mode: ShieldMode, stdout: int, stderr: int
 ) -> ShieldedProcess:
     control, control_end = os.pipe()
     status, status_end = os.pipe()
@@ -272,7 +250,7 @@ def _start_keeper(
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,
-            pass_fds=(control, status_end, trial["lock"], *trial["pass_fds"]),
+            pass_fds=(control, status_end, *trial["pass_fds"]),
             env={"PATH": os.environ.get("PATH", os.defpath), "PYTHONDONTWRITEBYTECODE": "1"},
             cwd="/",
             start_new_session=True,
@@ -284,7 +262,7 @@ def _start_keeper(
     finally:
         os.close(control)
         os.close(status_end)
-    process = ShieldedProcess(keeper, control_end, status, folder, mode)
+    process = ShieldedProcess(keeper, control_end, status, mode)
     _write_all(control_end, json.dumps(trial).encode() + b"\n")
     return process
 
@@ -294,24 +272,28 @@ def _write_all(descriptor: int, data: bytes) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _works(mode: ShieldMode) -> bool:
     """Whether a program that tries to write a file does not manage to, in this mode."""
     if mode is ShieldMode.NONE:
         return True
-    with tempfile.TemporaryDirectory(prefix="hasten-probe-") as folder:
-        null = os.open(os.devnull, os.O_RDWR)
-        command = ["/bin/sh", "-c", "echo written > probe; exit 0"]
-        try:
-            with launch(
-                command, env=os.environ, cwd=folder, mode=mode, stdout=null, stderr=null
-            ) as process:
-                process.wait(_START_LIMIT_S)
-        except (ShieldError, OSError, subprocess.TimeoutExpired):
-            return False
-        finally:
-            os.close(null)
-        return not os.path.exists(os.path.join(folder, "probe"))
+    # No folder is made for it: a kill at this moment would leave it behind.
+    path = os.path.join(tempfile.gettempdir(), f"hasten-probe-{os.urandom(6).hex()}")
+    command = ["/bin/sh", "-c", 'echo written > "$0"; exit 0', path]
+    null = os.open(os.devnull, os.O_RDWR)
+    try:
+        with launch(
+            command, env=os.environ, cwd="/", mode=mode, stdout=null, stderr=null
+        ) as process:
+            process.wait(_START_LIMIT_S)
+    except (ShieldError, OSError, subprocess.TimeoutExpired):
+        return False
+    finally:
+        os.close(null)
+    if not os.path.exists(path):
+        return True
+    os.unlink(path)
+    return False
 
 
 def available_modes() -> list[ShieldMode]:

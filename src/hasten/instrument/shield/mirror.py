@@ -10,15 +10,13 @@ Only ``posix`` functions are used here: those of ``os`` are the ones that lead b
 """
 
 import errno
-import fcntl
-import mmap
 import os
 import posix
 import stat
-import struct
-import threading
 from collections.abc import Sequence
 from typing import NamedTuple
+
+from hasten.instrument.shield.journal import Journal
 
 _LARGEST_COPY = 2 << 30
 _MOST_ENTRIES = 200_000
@@ -53,37 +51,28 @@ class Mirror:
         """
         self.root = os.path.join(scratch, "mirror")
         self._copies = os.path.join(scratch, "copies")
-        self._journal = os.path.join(scratch, "mirrored")
         special = ("/dev/", "/proc/", "/sys/")
         self._untouched = (scratch + "/", *(folder + "/" for folder in untouched), *special)
-        self._roots: set[str] = set()
         self._folders: dict[str, Node] = {}
-        self._lock = threading.RLock()
-        os.register_at_fork(after_in_child=self._renew_lock)
         for folder in (self.root, self._copies):
             if not _exists(folder):
                 posix.mkdir(folder, 0o700)
-        self._version = _shared_counter(os.path.join(scratch, "version"))
-        self._seen = self._version[:8]
-        self._load()
+        self._journal = Journal(scratch, self._folders.clear)
 
-    def _renew_lock(self) -> None:
-        self._lock = threading.RLock()
-
-    # -- for reading ------------------------------------------------------------------------------
+    # -- for reading -----------------------------------------------------------------------------
 
     def reading(self, path: str, *, follow: bool = True) -> str:
         """The path to hand to the kernel for looking at ``path``."""
-        self._refresh()
-        if not self._roots or not path:
+        self._journal.refresh()
+        if not self._journal.roots or not path:
             return path
         node = self._walk(self._absolute(path), follow)
         return node.native if node.mirrored or node.native != node.logical else path
 
     def is_mirrored(self, path: str) -> bool:
         """Whether the folder ``path`` is shown from the mirror."""
-        self._refresh()
-        return bool(self._roots) and self._walk(self._absolute(path), True).mirrored
+        self._journal.refresh()
+        return bool(self._journal.roots) and self._walk(self._absolute(path), True).mirrored
 
     def unmapped(self, native: str) -> str:
         """The script's name for a path of the mirror; any other path as it is."""
@@ -91,7 +80,7 @@ class Mirror:
             return "/"
         return native[len(self.root) :] if native.startswith(self.root + "/") else native
 
-    # -- for changing -----------------------------------------------------------------------------
+    # -- for changing ----------------------------------------------------------------------------
 
     def entry(self, path: str) -> str:
         """The path for making, renaming or removing ``path`` itself, its folder mirrored.
@@ -152,21 +141,19 @@ class Mirror:
         node = self._walk(folder, True)
         if node.mirrored and node.logical == folder:
             return node.native
-        with self._lock, open_locked(self._journal) as journal:
-            self._refresh()
+        with self._journal.changing() as change:
             if not self._promote_below_mirror(folder):
                 native = self.root + folder.rstrip("/")
                 self._fill(native, folder)
-                posix.write(journal.descriptor, os.fsencode(folder).hex().encode() + b"\n")
-            self._announce()
+                change.add(folder)
         return self._walk(folder, True).native
 
     def changed_links(self) -> None:
         """To be called after a folder or a link was renamed, made or removed."""
-        with self._lock, open_locked(self._journal):
-            self._announce()
+        with self._journal.changing():
+            pass
 
-    # -- the walk ---------------------------------------------------------------------------------
+    # -- the walk --------------------------------------------------------------------------------
 
     def _absolute(self, path: str) -> str:
         return path if path.startswith("/") else self.unmapped(posix.getcwd()) + "/" + path
@@ -184,10 +171,10 @@ class Mirror:
             return self._follow(path)
         return self._follow(name, parent, follow_last=follow or path.endswith("/"))
 
-    def _follow(
-        self, path: str, start: Node | None = None, *, follow_last: bool = True
-    ) -> Node:
-        root = Node("/", self.root if "/" in self._roots else "/", "/" in self._roots)
+    def _follow(self, path: str, start: Node | None = None, *, follow_last: bool = True) -> Node:
+        root = Node(
+            "/", self.root if "/" in self._journal.roots else "/", "/" in self._journal.roots
+        )
         node = start or root
         names = [name for name in reversed(path.split("/")) if name not in ("", ".")]
         links = 0
@@ -210,7 +197,7 @@ class Mirror:
         logical = node.logical.rstrip("/") + "/" + name
         native = node.native.rstrip("/") + "/" + name
         if not node.mirrored:
-            if logical in self._roots and node.native == node.logical:
+            if logical in self._journal.roots and node.native == node.logical:
                 return Node(logical, self.root + logical, True), None
             return Node(logical, native, False), _link(native)
         target = _link(native)
@@ -222,15 +209,15 @@ class Mirror:
         return Node(logical, native, True), self.unmapped(target)
 
     def _parent(self, path: str) -> tuple[Node, str]:
-        self._refresh()
+        self._journal.refresh()
         folder, name = os.path.split(self._absolute(path).rstrip("/"))
         return self._walk(folder or "/", True), name
 
     def _final(self, path: str) -> Node:
-        self._refresh()
+        self._journal.refresh()
         return self._walk(self._absolute(path), True)
 
-    # -- may the script do it, and may the shield redirect it? --------------------------------------
+    # -- may the script do it, and may the shield redirect it? -----------------------------------
 
     def _is_untouched(self, logical: str) -> bool:
         if logical.startswith("/dev/shm"):
@@ -254,7 +241,7 @@ class Mirror:
         owned = owner_is_enough and found.st_uid in (posix.geteuid(), 0)
         return owned or posix.access(node.native, os.W_OK)
 
-    # -- placeholders -------------------------------------------------------------------------------
+    # -- placeholders ----------------------------------------------------------------------------
 
     def _original(self, native: str) -> str | None:
         target = _link(native) if native.startswith(self.root) else None
@@ -285,7 +272,7 @@ class Mirror:
 
     def _promote_below_mirror(self, folder: str) -> bool:
         """Turns the placeholders on the way to ``folder`` into mirrors; False if none is there."""
-        node = Node("/", self.root, True) if "/" in self._roots else Node("/", "/", False)
+        node = Node("/", self.root, True) if "/" in self._journal.roots else Node("/", "/", False)
         for name in folder.split("/")[1:]:
             before, (node, _) = node, self._step(node, name)
             if before.mirrored and not node.mirrored:
@@ -312,56 +299,12 @@ class Mirror:
     def _place(self, native: str, original: str) -> None:
         if _exists(native):
             # The way to a mirror that was made earlier: so far it holds nothing else.
-            if self.unmapped(native) not in self._roots and _link(native) is None:
+            if self.unmapped(native) not in self._journal.roots and _link(native) is None:
                 self._fill(native, original)
             return
         target = _link(original)
         beside = target is not None and "/" not in target and target not in (".", "..")
         posix.symlink(target if target is not None and beside else "/" + original, native)
-
-    # -- shared state -------------------------------------------------------------------------------
-
-    def _refresh(self) -> None:
-        if self._version[:8] != self._seen:
-            self._load()
-
-    def _load(self) -> None:
-        self._seen = self._version[:8]
-        self._folders.clear()
-        if _exists(self._journal):
-            lines = _read_all(self._journal).splitlines()
-            self._roots = {os.fsdecode(bytes.fromhex(line.decode())) for line in lines}
-
-    def _announce(self) -> None:
-        """Tells the trial's other processes; the caller holds the lock."""
-        (value,) = struct.unpack("=Q", self._version[:8])
-        self._version[:8] = struct.pack("=Q", value + 1)
-        self._load()
-
-
-class open_locked:
-    """The journal, open for appending and locked against the trial's other processes."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self.descriptor = -1
-
-    def __enter__(self) -> "open_locked":
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self.descriptor = posix.open(self._path, flags, 0o600)
-        fcntl.flock(self.descriptor, fcntl.LOCK_EX)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        posix.close(self.descriptor)
-
-
-def _shared_counter(path: str) -> mmap.mmap:
-    descriptor = posix.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    posix.ftruncate(descriptor, mmap.PAGESIZE)
-    shared = mmap.mmap(descriptor, mmap.PAGESIZE)
-    posix.close(descriptor)
-    return shared
 
 
 def _exists(path: str) -> bool:
@@ -391,14 +334,6 @@ def _make_folders(path: str) -> None:
         return
     _make_folders(os.path.dirname(path))
     posix.mkdir(path, 0o700)
-
-
-def _read_all(path: str) -> bytes:
-    descriptor = posix.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return posix.read(descriptor, posix.fstat(descriptor).st_size)
-    finally:
-        posix.close(descriptor)
 
 
 def _copy(source: str, target: str, size: int) -> None:

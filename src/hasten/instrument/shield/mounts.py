@@ -6,12 +6,49 @@ from typing import NamedTuple
 
 # Never covered by an overlay: kernel interfaces, where a write is no file of the user's.
 KERNEL_KINDS = frozenset(
-    "autofs binfmt_misc bpf cgroup cgroup2 configfs debugfs devpts devtmpfs efivarfs fusectl "
-    "hugetlbfs mqueue nsfs proc pstore rpc_pipefs securityfs selinuxfs sysfs tracefs".split()
+    (
+        "autofs",
+        "binfmt_misc",
+        "bpf",
+        "cgroup",
+        "cgroup2",
+        "configfs",
+        "debugfs",
+        "devpts",
+        "devtmpfs",
+        "efivarfs",
+        "fusectl",
+        "hugetlbfs",
+        "mqueue",
+        "nsfs",
+        "proc",
+        "pstore",
+        "rpc_pipefs",
+        "securityfs",
+        "selinuxfs",
+        "sysfs",
+        "tracefs",
+    )
 )
 # The kernel (or an honest reading of its documentation) refuses these as an upper layer.
 _NO_UPPER_LAYER = frozenset(
-    "overlay nfs nfs4 cifs smb3 9p vfat exfat ecryptfs lustre gpfs beegfs ceph afs virtiofs".split()
+    (
+        "overlay",
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "9p",
+        "vfat",
+        "exfat",
+        "ecryptfs",
+        "lustre",
+        "gpfs",
+        "beegfs",
+        "ceph",
+        "afs",
+        "virtiofs",
+    )
 )
 _ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
 

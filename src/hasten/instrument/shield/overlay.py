@@ -234,7 +234,9 @@ def mount_overlay(lower: str, upper: str, work: str, target: str, *, confined: b
         # Through descriptors, since commas, colons and length are trouble in mount options.
         low, up, aside = (f"/proc/self/fd/{handle}" for handle in handles)
         layers = f"lowerdir={low},upperdir={up},workdir={aside}"
-        extras = ("userxattr,volatile", "userxattr") if confined else ("redirect_dir=on,volatile", "")
+        extras = (
+            ("userxattr,volatile", "userxattr") if confined else ("redirect_dir=on,volatile", "")
+        )
         for extra in extras:
             try:
                 kernel.mount("overlay", target, "overlay", 0, f"{layers},{extra}".rstrip(","))

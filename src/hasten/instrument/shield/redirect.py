@@ -33,7 +33,7 @@ _IN_PLACE = "chmod chown utime truncate setxattr removexattr"
 _LINKS_IN_PLACE = "lchown"
 _CAPABILITIES = ("supports_dir_fd", "supports_fd", "supports_follow_symlinks")
 
-_mirror: Mirror | None = None
+_mirrors: list[Mirror] = []  # at most the one of this process
 
 
 def install_from(environment: MutableMapping[str, str]) -> bool:
@@ -57,13 +57,12 @@ def install(scratch: str, keep: list[str] | None = None) -> None:
         scratch: the trial's folder.
         keep: folders that the trial may write for real.
     """
-    global _mirror
-    if _mirror is not None:
+    if _mirrors:
         return
-    _mirror = Mirror(scratch, keep or [])
-    redirection = _Redirection(_mirror)
-    redirection.replace_file_functions()
-    commands = Commands(_mirror)
+    mirror = Mirror(scratch, keep or [])
+    _mirrors.append(mirror)
+    _Redirection(mirror).replace_file_functions()
+    commands = Commands(mirror)
     commands.replace_functions()
     commands.follow_spawned_workers(scratch, keep or [])
 
@@ -71,10 +70,9 @@ def install(scratch: str, keep: list[str] | None = None) -> None:
 def patches_for(module_name: str) -> Callable[[Any], None] | None:
     """What to call with a module after its import, for those that open files outside Python."""
     paths = PATHS.get(module_name)
-    mirror = _mirror
-    if paths is None or mirror is None:
+    if paths is None or not _mirrors:
         return None
-    return lambda module: _replace_library_functions(mirror, module, paths)
+    return lambda module: _replace_library_functions(_mirrors[0], module, paths)
 
 
 def _replace_library_functions(mirror: Mirror, module: Any, paths: Mapping[str, Access]) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from hasten.instrument.shield import mounts
 
 PREFIX = "trial-"
+_TEMPORARY_BASE = "hasten-scratch-"
 _GIB = 1 << 30
 _DEFAULT_CAP = 20 * _GIB
 # A socket's path may have 108 bytes, and sockets are made in the temporary folder of a trial.
@@ -25,7 +26,7 @@ def bases(environment: Mapping[str, str]) -> list[str]:
     """Folders that may hold scratch folders, the preferred one first; they need not exist."""
     if environment.get("HASTEN_SCRATCH"):
         return [os.path.abspath(environment["HASTEN_SCRATCH"])]
-    user = f"hasten-scratch-{os.geteuid()}"
+    user = f"{_TEMPORARY_BASE}{os.geteuid()}"
     temporary = environment.get("TMPDIR") or "/tmp"
     home = os.path.join(environment.get("HOME") or "/", ".cache", "hasten", "scratch")
     found = [home] if len(home) <= _LONGEST_BASE else []
@@ -49,9 +50,10 @@ def create(environment: Mapping[str, str], *, upper_layer: bool) -> tuple[str, i
     """
     problem: OSError | None = None
     usable = []
-    for base in bases(environment):
+    for wanted in bases(environment):
         try:
-            os.makedirs(base, mode=0o700, exist_ok=True)
+            os.makedirs(wanted, mode=0o700, exist_ok=True)
+            base = os.path.realpath(wanted)
             if not upper_layer or mounts.can_hold_upper_layer(base):
                 return _create_in(base)
             usable.append(base)
@@ -65,8 +67,9 @@ def create(environment: Mapping[str, str], *, upper_layer: bool) -> tuple[str, i
 def _create_in(base: str) -> tuple[str, int]:
     if os.stat(base).st_uid != os.geteuid():
         raise PermissionError(errno.EPERM, "the scratch folder belongs to somebody else", base)
-    folder = os.path.join(os.path.realpath(base), PREFIX + os.urandom(6).hex())
-    os.mkdir(folder, 0o700)
+    folder = os.path.join(base, PREFIX + os.urandom(6).hex())
+    # Makes the base as well: the end of another trial may have removed it a moment ago.
+    os.makedirs(folder, 0o700)
     lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -127,7 +130,17 @@ def remove(folder: str) -> bool:
         if name != "lock":
             _remove_tree(os.path.join(folder, name))
     _remove_tree(folder)
+    _remove_empty_base(os.path.dirname(folder))
     return not os.path.lexists(folder)
+
+
+def _remove_empty_base(base: str) -> None:
+    """A base among the temporary files is itself one; another trial's folder keeps it."""
+    if os.path.basename(base).startswith(_TEMPORARY_BASE):
+        try:
+            os.rmdir(base)
+        except OSError:  # in use
+            return
 
 
 def _remove_tree(path: str) -> None:

@@ -43,9 +43,7 @@ class Supervisor:
         """Calls ``callback`` whenever ``descriptor`` is readable, until it returns False."""
         self._callbacks[descriptor] = callback
 
-    def watch(
-        self, child: int, tick: Callable[[], str | None], every_s: float | None
-    ) -> Outcome:
+    def watch(self, child: int, tick: Callable[[], str | None], every_s: float | None) -> Outcome:
         """Waits for the end of ``child``.
 
         Args:
