@@ -82,7 +82,12 @@ def seed(value: int = 0) -> None:
 def states(generator: torch.Generator | None = None) -> tuple[Any, ...]:
     """All random states, comparable."""
     own = None if generator is None else bytes(generator.get_state().numpy())
-    return bytes(torch.get_rng_state().numpy()), random.getstate(), repr(numpy.random.get_state()), own
+    return (
+        bytes(torch.get_rng_state().numpy()),
+        random.getstate(),
+        repr(numpy.random.get_state()),
+        own,
+    )
 
 
 def same(batch: Any) -> list[tuple[str, str]]:
@@ -102,7 +107,11 @@ class Numbers(Dataset[Any]):
     def __getitem__(self, index: int) -> Any:
         index = int(index)
         if self.shape == "dict":
-            return {"x": torch.tensor([index]), "name": f"item {index}", "deep": [index, {"y": 1.5}]}
+            return {
+                "x": torch.tensor([index]),
+                "name": f"item {index}",
+                "deep": [index, {"y": 1.5}],
+            }
         if self.shape == "tuple":
             return torch.full((2,), index), numpy.float32(index), index
         if self.shape == "namedtuple":

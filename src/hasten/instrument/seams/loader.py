@@ -22,10 +22,21 @@ from hasten.instrument import patching
 from hasten.instrument.seams import loader_fingerprint, loader_probe
 from hasten.instrument.seams.loader_batches import Replay
 from hasten.instrument.seams.loader_facts import describe
-from hasten.instrument.seams.loader_iterator import OwnedIterator, WatchedIterator
+from hasten.instrument.seams.loader_iterator import (
+    OwnedIterator,
+    Persisted,
+    Placeholder,
+    WatchedIterator,
+)
 from hasten.instrument.seams.loader_pool import Pool
 from hasten.instrument.seams.loader_probe import LoaderProbe
-from hasten.instrument.seams.loader_torch import Config, missing, remember, why_not_owned
+from hasten.instrument.seams.loader_torch import (
+    Config,
+    Seeds,
+    missing,
+    remember,
+    why_not_owned,
+)
 from hasten.records import LoaderFacts
 
 
@@ -39,7 +50,7 @@ class LoaderEvents(Protocol):
         """The batch is there; the script gets it next."""
 
     def epoch_started(self, loader: DataLoader[Any]) -> None:
-        """The script has called `iter`."""
+        """The script has called `iter`; nothing is started yet, so it may be configured in here."""
 
     def epoch_ended(self, loader: DataLoader[Any]) -> None:
         """There is no further batch."""
@@ -67,6 +78,7 @@ class OwnedLoader:
         samples: likewise.
         not_persistent_because: why the last pool doesn't outlive its epoch although configured.
         events: whom to tell.
+        persisted: what the script's own persistent workers carry over the epochs.
     """
 
     def __init__(self, loader: DataLoader[Any], events: LoaderEvents) -> None:
@@ -84,6 +96,8 @@ class OwnedLoader:
         self._kept: dict[tuple[int, int | None], Pool] = {}
         self._iterators: weakref.WeakSet[OwnedIterator] = weakref.WeakSet()
         self._current: weakref.ref[OwnedIterator] | None = None
+        self.persisted: Persisted | None = None
+        self._last: weakref.ref[OwnedIterator] | None = None  # of the persistent workers
 
     # --- for the conductor and the optimisations ----------------------------------------------
 
@@ -180,7 +194,16 @@ class OwnedLoader:
         self._kept.clear()
         for iterator in list(self._iterators):
             iterator.close()
-            remember(self._loader(), iterator, None)
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of the script's persistent workers; an epoch under way keeps them to its end."""
+        loader, persisted = self._loader(), self.persisted
+        if persisted is not None and loader is not None:
+            remember(loader, None)
+            if persisted.script is not None and not _busy(persisted.script):
+                persisted.script.shut()
+        self.persisted = self._last = None
 
     def _config(self) -> Config:
         return self.target or Config.of(self.loader)
@@ -195,12 +218,18 @@ class OwnedLoader:
         """What `iter(loader)` gives; with persistent workers the same iterator each time."""
         if not (loader.persistent_workers and loader.num_workers > 0):
             return OwnedIterator(self, loader)
-        iterator = loader._iterator
-        if isinstance(iterator, OwnedIterator):
+        if loader._iterator is None:  # also when the script has thrown it away
+            self.persisted = self._last = None
+        elif self.persisted is None:  # torch's own, from before hasten came
+            self.persisted = Persisted(None, Seeds.after(int(loader._iterator._base_seed)), 1)
+        iterator = None if self._last is None else self._last()
+        if iterator is None:
+            iterator = OwnedIterator(self, loader, self.persisted)
+        else:
             iterator._reset(loader)
-            return iterator
-        iterator = OwnedIterator(self, loader)
-        remember(loader, None, iterator)
+        self.persisted, self._last = iterator.persisted, weakref.ref(iterator)
+        script = self.persisted.script
+        remember(loader, Placeholder() if script is None else script.inner)
         return iterator
 
     def current(self, iterator: OwnedIterator) -> None:
@@ -227,9 +256,9 @@ class OwnedLoader:
         mark, self.not_persistent_because = loader_fingerprint.fingerprint(*copied)
         return mark
 
-    def keep(self, pool: Pool, mark: int, iterator: OwnedIterator) -> None:
+    def keep(self, pool: Pool, mark: int) -> None:
         """Let a pool outlive its epoch, as long as the dataset has this fingerprint."""
-        pool.fingerprint, pool.user = mark, weakref.ref(iterator)
+        pool.fingerprint = mark
         self._let_go(pool.key)
         self._kept[pool.key] = pool
 
@@ -237,7 +266,7 @@ class OwnedLoader:
         """Whether it outlives its epoch."""
         return self._kept.get(pool.key) is pool
 
-    def kept_pool(self, wanted: Config, iterator: OwnedIterator) -> Pool | None:
+    def kept_pool(self, wanted: Config) -> Pool | None:
         """A living pool of an earlier epoch whose workers hold the dataset as it is now."""
         pool = self._kept.get(wanted.key)
         if pool is None or not wanted.persistent or _busy(pool):
@@ -247,7 +276,6 @@ class OwnedLoader:
             self.not_persistent_because = self.not_persistent_because or "the dataset has changed"
             self._let_go(pool.key)
             return None
-        pool.user = weakref.ref(iterator)
         return pool
 
     def prune(self) -> None:
@@ -305,6 +333,7 @@ class LoaderSeams:
             owned.hold(False)
             owned.reset()
             owned.prune()
+            owned.forget()
 
     def close(self) -> None:
         """Uninstall, and end every pool of ours."""
@@ -320,13 +349,10 @@ class LoaderSeams:
 
     def _iterate(self, loader: DataLoader[Any], original: Any) -> Any:
         owned = self.owned(loader) or self._own(loader)
-        iterator: Any
+        owned.events.epoch_started(loader)  # first: it may configure the pool that starts now
         if owned.reason is None:
-            iterator = owned.iterate(loader)
-        else:
-            iterator = WatchedIterator(owned, loader, original(loader))
-        owned.events.epoch_started(loader)
-        return iterator
+            return owned.iterate(loader)
+        return WatchedIterator(owned, loader, original(loader))
 
     def _own(self, loader: DataLoader[Any]) -> OwnedLoader:
         key, loaders = id(loader), self._loaders

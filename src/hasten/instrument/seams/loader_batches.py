@@ -74,10 +74,12 @@ def _object(value: Any, path: str, depth: int) -> list[tuple[str, str]]:
 
 def _tensor(value: torch.Tensor) -> str:
     head = f"{type(value).__name__}{value.dtype}{tuple(value.shape)}{value.layout}".encode()
+    if value.layout is not torch.strided and "sparse" in str(value.layout):
+        value = value.to_dense()
     try:
         flat = value.detach().cpu().contiguous().reshape(-1)
         return _digest(head, flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
-    except (RuntimeError, TypeError, NotImplementedError):  # sparse, quantised, nested
+    except (RuntimeError, TypeError, NotImplementedError):  # quantised, nested
         return _digest(head, pickle.dumps(value.detach(), 4))
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dis
 import enum
+import functools
 import itertools
 import logging
 import marshal
@@ -31,6 +32,7 @@ _OBJECTS = 20_000  # visited one by one; plain lists of any length count as one
 _BYTES = 256 * 2**20  # read of arrays and tensors
 _SCALARS = (str, int, float, bool, complex, bytes, type(None))
 _BY_NAME = (torch.dtype, torch.device, numpy.dtype, os.PathLike, enum.Enum, range, slice)
+_CONTAINERS = (list, tuple, dict, set, frozenset)
 _BY_IDENTITY = (types.ModuleType, logging.Logger)
 _LIBRARIES = {"torch", "torchvision", "torchaudio", "numpy", "PIL", "builtins", "collections",
               "typing", "functools", "operator", "random", "abc", "hasten"}  # fmt: skip
@@ -38,6 +40,10 @@ _LIBRARIES = {"torch", "torchvision", "torchaudio", "numpy", "PIL", "builtins", 
 
 class Unknown(Exception):
     """Something whose state cannot be told; the message says what."""
+
+
+class _Plain:
+    """As large as an object that keeps its state in attributes; one with more has it in C."""
 
 
 class _Walk:
@@ -89,7 +95,7 @@ class _Walk:
             self._add(repr(value.bit_generator.state).encode())
         elif isinstance(value, numpy.random.RandomState):
             self._add(repr(value.get_state(legacy=False)).encode())
-        elif isinstance(value, (list, tuple, dict, set, frozenset)):
+        elif isinstance(value, _CONTAINERS):
             return self._plain(value, name)
         else:
             return False
@@ -133,6 +139,8 @@ class _Walk:
             raise Unknown(f"more than {_BYTES >> 20} MiB in memory, at {name}")
 
     def _parts(self, value: Any, name: str) -> None:
+        if type(value) not in _CONTAINERS and isinstance(value, _CONTAINERS):
+            self.visit(getattr(value, "__dict__", None), name)
         if isinstance(value, (dict, types.MappingProxyType)):
             for key, item in value.items():
                 self.visit(key, name)
@@ -162,9 +170,13 @@ class _Walk:
             self.visit((value.func, value.args, value.keywords), name)
         elif isinstance(value, types.BuiltinFunctionType):
             self.visit(value.__self__, name)
-        elif hasattr(value, "__dict__"):
+        elif isinstance(value, functools._lru_cache_wrapper):
+            self.visit(value.__wrapped__, name)  # what it remembers is a function's result
+        elif hasattr(value, "__dict__") and type(value).__basicsize__ <= _Plain.__basicsize__:
             self._object(value, name)
-        elif callable(value) and _library(type(value).__module__):
+        elif hasattr(type(value), "__get__") or (
+            callable(value) and _library(type(value).__module__)
+        ):  # descriptors and functions written in C
             self._add(str(id(value)).encode())
         else:
             raise Unknown(f"{name} is a {type(value).__qualname__}")
@@ -210,7 +222,7 @@ def _all_plain(values: list[Any], depth: int = 6) -> bool:
     kinds = set(map(type, values))
     if not kinds - set(_SCALARS):
         return True
-    if not depth or kinds - {*_SCALARS, list, tuple, dict, set, frozenset}:
+    if not depth or kinds - {*_SCALARS, *_CONTAINERS}:
         return False
     inner = [v for v in values if type(v) not in _SCALARS]
     held = list(itertools.chain.from_iterable(inner))  # of mappings: the keys

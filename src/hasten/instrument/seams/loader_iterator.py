@@ -8,7 +8,9 @@ the script drops the iterator, its workers end at once, as with torch's own.
 from __future__ import annotations
 
 import time
+import weakref
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,22 +28,38 @@ _LIVING = 3  # pools of workers that an iterator keeps; an idle one costs memory
 _RESTART = object()  # a configuration that is never in force
 
 
+@dataclass
+class Persisted:
+    """What the script's own persistent workers carry from one epoch to the next.
+
+    Attributes:
+        script: their pool; None: another configuration was in force all the time.
+        seeds: from which the base seed of their pool came.
+        passes: epochs that have begun.
+    """
+
+    script: Pool | None
+    seeds: Seeds | None
+    passes: int
+
+
 class OwnedIterator(_BaseDataLoaderIter):
     """One pass over the script's index stream (with persistent workers: one after another)."""
 
-    def __init__(self, owned: OwnedLoader, loader: DataLoader[Any]) -> None:
+    def __init__(
+        self, owned: OwnedLoader, loader: DataLoader[Any], persisted: Persisted | None = None
+    ) -> None:
         # torch's __init__ isn't called: it would draw from the random state once more.
         self._owned = owned
-        self._loader: DataLoader[Any] | None = loader
+        self._loader = loader
         self._index_sampler = loader._index_sampler
         self._stream = IndexStream(self._index_sampler)
         self._order: Order = deque()
         self._pools: dict[tuple[int, int | None], Pool] = {}
         self._active: Pool | None = None
-        self._script: Pool | None = None
         self._starting: Pool | None = None
-        self._seeds: Seeds | None = None
-        self._passes = 0
+        before = persisted or Persisted(None, None, 0)
+        self._script, self._seeds, self._passes = before.script, before.seeds, before.passes
         self.left = 0
         self.over = True
         self._open(loader)
@@ -50,7 +68,7 @@ class OwnedIterator(_BaseDataLoaderIter):
 
     def __next__(self) -> Any:
         loader = self._loader
-        if self.over or loader is None:
+        if self.over:
             raise StopIteration
         events = self._owned.events
         events.fetching(loader)
@@ -71,6 +89,11 @@ class OwnedIterator(_BaseDataLoaderIter):
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
         """Begin another epoch on the same iterator, as torch does with persistent workers."""
         self._open(loader)
+
+    @property
+    def persisted(self) -> Persisted:
+        """What the next epoch needs of this one."""
+        return Persisted(self._script, self._seeds, self._passes)
 
     def _shutdown_workers(self) -> None:
         for pool in self._pools.values():
@@ -104,7 +127,7 @@ class OwnedIterator(_BaseDataLoaderIter):
             self._starting = pool if pool.workers else None
         else:
             pool.begin(self._epoch, self._stream, self._order, opening=True)
-        self._pools[pool.key] = self._active = pool
+        self._use(pool)
 
     def _open_as_configured(self, loader: DataLoader[Any], wanted: Config) -> None:
         """Draw what the script's configuration would have drawn, in its order; then fetch."""
@@ -160,17 +183,13 @@ class OwnedIterator(_BaseDataLoaderIter):
             if owed < pool.outstanding:  # nothing came: it is asked for again
                 self._order.appendleft(entry)
         if isinstance(error, StopIteration):
-            loader = self._loader
             if pulled is None:
                 self._finish()
-            if loader is not None:
-                self._owned.events.epoch_ended(loader)
+            self._owned.events.epoch_ended(self._loader)
 
     def _finish(self) -> None:
         self.over = True
         self._drop(keep=self._script if self._baseline.persistent else None)
-        if self._baseline.persistent:
-            self._loader = None  # the loader holds this iterator: no circle between epochs
 
     def _watch_start(self) -> None:
         pool = self._starting
@@ -193,17 +212,21 @@ class OwnedIterator(_BaseDataLoaderIter):
         if active is not None:
             active.feed.open = False
         self.left = len(self._order)
-        pool = self._pools.get(wanted.key) or self._owned.kept_pool(wanted, self)
+        pool = self._pools.get(wanted.key) or self._owned.kept_pool(wanted)
         if pool is None or not (pool.alive or pool.outstanding):
             pool = self._start(wanted)
         else:
             pool.resume(self._epoch, self._stream, self._order)
-        self._pools[pool.key] = self._active = pool
+        self._use(pool)
         self._limit()
+
+    def _use(self, pool: Pool) -> None:
+        pool.user = weakref.ref(self)
+        self._pools[pool.key] = self._active = pool
 
     def _start(self, wanted: Config) -> Pool:
         loader = self._loader
-        assert loader is not None and self._seeds is not None
+        assert self._seeds is not None
         feed = Feed(wanted.key, self._stream, self._order)
         # torch never ends a pool of ours by itself: it may be idle and wanted again.
         keep = wanted.workers > 0
@@ -211,8 +234,10 @@ class OwnedIterator(_BaseDataLoaderIter):
         mark = self._owned.fingerprint(loader, wanted)
         pool = Pool(copy, feed, self._epoch, script=False)
         if mark is not None:
-            self._owned.keep(pool, mark, self)
+            self._owned.keep(pool, mark)
         self._starting = pool if pool.workers else None
+        if self._baseline.persistent and wanted.key == self._baseline.key:
+            self._script, self._owned.persisted = pool, self.persisted
         return pool
 
     def _limit(self) -> None:
@@ -277,6 +302,15 @@ class OwnedIterator(_BaseDataLoaderIter):
             self._pools.clear()
             self._active, self._script, self._starting = None, None, None
             self.left, self._in_force = 0, _RESTART
+
+
+class Placeholder(_BaseDataLoaderIter):
+    """Stands in `loader._iterator` for persistent workers of which there are none."""
+
+    def __init__(self) -> None:
+        """Holds nothing; torch's __init__ would draw from the random state."""
+
+    def _shutdown_workers(self) -> None: ...
 
 
 class WatchedIterator(_BaseDataLoaderIter):

@@ -134,10 +134,9 @@ def shadow(
     return copy
 
 
-def remember(loader: DataLoader[Any] | None, old: Any, new: Any) -> None:
-    """Where torch keeps the iterator of persistent workers: put `new` in the place of `old`."""
-    if loader is not None and loader._iterator is old:
-        loader._iterator = new
+def remember(loader: DataLoader[Any], iterator: Any) -> None:
+    """Put `iterator` where torch keeps that of persistent workers."""
+    loader._iterator = iterator
 
 
 def quietly(copy: DataLoader[Any]) -> _BaseDataLoaderIter:
