@@ -1,0 +1,104 @@
+"""`hasten run`: become the script, with the plan applied."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from hasten.commands.program import ScriptCommand, script_arguments
+from hasten.errors import HastenError
+
+if TYPE_CHECKING:
+    from hasten.plan import Plan
+
+
+@click.command(cls=ScriptCommand)
+@click.option(
+    "--plan",
+    "plan_path",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="The plan; hasten.toml beside the script when not given.",
+)
+@click.option("--force", is_flag=True, help="Apply a plan made on another device or torch.")
+@click.option("--watch", is_flag=True, help="Record iterations, change nothing.")
+def command(
+    plan_path: Path | None, force: bool, watch: bool, module: bool, argv: tuple[str, ...]
+) -> None:
+    """Run SCRIPT with its plan.
+
+    Without a plan this is plain Python. The process becomes the script: signals, the terminal and
+    the exit code are the script's own.
+    """
+    arguments = script_arguments(module, argv)
+    _check_there(arguments)
+    if watch:
+        become(arguments, _environment({}, {}, watch=True))
+    plan = _find_plan(plan_path, arguments)
+    if plan is None or not plan.setting:
+        become(arguments, os.environ)
+    _check_machine(plan, force)
+    become(arguments, _environment(plan.setting, plan.fingerprint, watch=False))
+
+
+def _check_there(arguments: tuple[str, ...]) -> None:
+    """Only whether there is such a script: errors in it are for Python to show, as ever."""
+    from hasten.commands.script import find
+
+    if arguments[0] != "-m" and not Path(arguments[0]).is_dir():
+        find(arguments)
+
+
+def _find_plan(path: Path | None, arguments: tuple[str, ...]) -> Plan | None:
+    from hasten.commands.script import folder
+    from hasten.plan import FILE_NAME, load
+
+    if path is not None:
+        return load(path)
+    beside = folder(arguments) / FILE_NAME
+    if beside.exists():
+        return load(beside)
+    click.echo(
+        f"hasten: no plan at {beside}: this is plain Python (hasten tune makes one)", err=True
+    )
+    return None
+
+
+def _check_machine(plan: Plan, force: bool) -> None:
+    """Refuse a plan whose evidence was measured elsewhere, unless told to go on."""
+    from hasten.plan import differences, machine_fingerprint
+
+    device = plan.fingerprint.get("device", "cpu").partition(":")[0]
+    found = [d for d in differences(plan, machine_fingerprint(device)) if d.blocking]
+    if not found:
+        return
+    what = "; ".join(str(difference) for difference in found)
+    if not force:
+        raise HastenError(f"the plan is not for this machine ({what}): tune again, or use --force")
+    click.echo(f"hasten: forced, though the plan was made elsewhere ({what})", err=True)
+
+
+def _environment(
+    setting: dict[str, object], fingerprint: dict[str, str], watch: bool
+) -> dict[str, str]:
+    from hasten.instrument.launch import environment_for_run
+
+    return environment_for_run(
+        setting=setting, fingerprint=fingerprint, watch=watch, env=os.environ
+    )
+
+
+def become(arguments: tuple[str, ...], env: Mapping[str, str]) -> NoReturn:
+    """Replace this process by Python with the script; does not return."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    line = [sys.executable, *arguments]
+    if sys.platform == "win32":  # exec there returns to the shell at once
+        sys.exit(subprocess.call(line, env=env))
+    os.execve(sys.executable, line, env)

@@ -1,0 +1,157 @@
+"""`hasten tune`: a measured search for what makes a script's training faster."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hasten.commands.program import ScriptCommand, Seconds, script_arguments
+from hasten.errors import HastenError
+
+if TYPE_CHECKING:
+    from hasten.plan import Plan
+    from hasten.records import Outcome
+
+_INTERRUPTED = 130
+
+
+@click.command(cls=ScriptCommand)
+@click.option(
+    "--budget", type=Seconds(), default=180.0, show_default=True, help="Seconds of measuring."
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Where the plan goes; hasten.toml beside the script when not given.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+@click.option("--repeat", is_flag=True, help="Restart a script that ends too soon.")
+@click.option(
+    "--allow",
+    type=click.Choice(["statistics"]),
+    multiple=True,
+    help="Also try what changes random streams or batches.",
+)
+@click.option("--only", multiple=True, metavar="NAME", help="Try only this; may be repeated.")
+@click.option("--skip", multiple=True, metavar="NAME", help="Do not try this; may be repeated.")
+@click.option(
+    "--shield",
+    type=click.Choice(["auto", "overlay", "redirect", "none"]),
+    default="auto",
+    show_default=True,
+    help="How your files are protected.",
+)
+@click.option(
+    "--timeout",
+    type=Seconds(),
+    default=600.0,
+    show_default=True,
+    help="Seconds until the first iteration.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the order of blocks.")
+def command(
+    budget: float,
+    output: Path | None,
+    as_json: bool,
+    repeat: bool,
+    allow: tuple[str, ...],
+    only: tuple[str, ...],
+    skip: tuple[str, ...],
+    shield: str,
+    timeout: float,
+    seed: int,
+    module: bool,
+    argv: tuple[str, ...],
+) -> int:
+    """Find what makes SCRIPT's training faster.
+
+    The script runs unedited. Alternatives take turns on its own loop until one is surely faster;
+    what wins and is proven to train the same becomes a plan. None of your files is changed.
+    """
+    arguments = script_arguments(module, argv)
+    path = _check(arguments, output, (*only, *skip))
+    from hasten.report.progress import progress
+    from hasten.tuning import session
+
+    request = session.TuneRequest(
+        argv=arguments,
+        budget=budget,
+        repeat=repeat,
+        allow=frozenset(allow),
+        only=only,
+        skip=skip,
+        shield=shield,
+        timeout=timeout,
+        seed=seed,
+    )
+    with progress(budget) as listener:
+        outcome = session.tune(request, listener)
+    plan = make_plan(arguments, outcome)
+    written = _write(plan, path, outcome)
+    _report(outcome, plan, written, as_json)
+    return _INTERRUPTED if outcome.interrupted else 0
+
+
+def _check(arguments: tuple[str, ...], output: Path | None, names: tuple[str, ...]) -> Path:
+    """Everything that can be known to be wrong before the script starts; the plan's path."""
+    from hasten.commands.script import check, folder
+    from hasten.optimisations import discover
+    from hasten.plan import FILE_NAME, writable
+
+    check(arguments)
+    known = discover()
+    for name in names:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+            raise HastenError(f"no optimisation is called {name}: {hint}")
+    path = output or folder(arguments) / FILE_NAME
+    writable(path)
+    return path
+
+
+def make_plan(arguments: tuple[str, ...], outcome: Outcome) -> Plan:
+    """The plan that an outcome amounts to."""
+    from hasten.instrument.fingerprint import fingerprint
+    from hasten.plan import Plan, machine_fingerprint
+
+    profile = outcome.profile
+    module = arguments[0] == "-m"
+    device = machine_fingerprint(profile.device)["device"]
+    return Plan(
+        script=" ".join(arguments[:2]) if module else arguments[0],
+        arguments=arguments[2:] if module else arguments[1:],
+        setting=dict(outcome.setting),
+        evidence=outcome.tried,
+        confirmed=outcome.confirmed,
+        fingerprint={**fingerprint(profile), "device": device},
+    )
+
+
+def _write(plan: Plan, path: Path, outcome: Outcome) -> Path | None:
+    """Write the plan, also an empty one, which says that nothing helped; returns where."""
+    from hasten.plan import dump
+
+    if outcome.interrupted and not plan.setting:
+        return None  # nothing is known that could replace an older plan
+    dump(plan, path)
+    return path
+
+
+def _report(outcome: Outcome, plan: Plan, written: Path | None, as_json: bool) -> None:
+    if as_json:
+        import json
+
+        from hasten.report.document import document
+
+        click.echo(json.dumps(document(outcome, plan, written), indent=2, allow_nan=False))
+        return
+    from hasten.report.terminal import render
+
+    shown = None if written is None else Path(os.path.relpath(written))
+    click.echo(render(outcome, plan, shown), nl=False)
