@@ -133,3 +133,36 @@ def test_status(ground: Ground, code: str, status: int) -> None:
     output, _ = ground.run(["/bin/sh", "-c", code])
     assert f"ended {status} None" in output
     ground.assert_untouched()
+
+
+def test_file_functions(ground: Ground) -> None:
+    assert ground.python is not None
+    program = [ground.python, str(ground.top / "shield_files.py")]
+    output, errors = ground.run(program, folder="corner")
+    assert "all as in plain Python" in output, output + errors
+    assert "ended 0" in output
+    ground.assert_untouched()
+
+
+def test_file_functions_in_plain_python() -> None:
+    ground = Ground(os.getuid(), ShieldMode.NONE.value)
+    try:
+        program = [sys.executable, str(ground.top / "shield_files.py"), "--database"]
+        output, errors = ground.run(program, folder="corner")
+        assert "all as in plain Python" in output, output + errors
+    finally:
+        ground.remove()
+
+
+@pytest.mark.parametrize("mode", SHIELDS)
+def test_torch_saves(mode: str) -> None:
+    pytest.importorskip("torch")
+    if ShieldMode(mode) not in available_modes():
+        pytest.skip(f"this machine does not allow {mode} mode")
+    ground = Ground(os.getuid(), mode)
+    try:
+        output, errors = ground.run(ground.writer("--torch", "--steps", "2"))
+        assert "ended 0 None" in output, output + errors
+        ground.assert_untouched()
+    finally:
+        ground.remove()

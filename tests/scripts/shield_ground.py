@@ -45,7 +45,7 @@ class Ground:
         for folder in ("home/project/checkpoints", "home/data", "tmp", "shim"):
             (self.top / folder).mkdir(parents=True)
         shutil.copy(SCRIPTS / "shield_shim.py", self.top / "shim" / "sitecustomize.py")
-        for script in ("shield_writer.py", "shield_driver.py"):
+        for script in ("shield_writer.py", "shield_driver.py", "shield_files.py"):
             shutil.copy(SCRIPTS / script, self.top / script)
         self._fill()
         self._give_away()
@@ -57,6 +57,11 @@ class Ground:
         for step in (1, 97, 98):
             (self.project / "checkpoints" / f"{step}.pt").write_text("precious\n")
         (self.project / "latest").symlink_to("checkpoints/98.pt")
+        corner = self.project / "corner"
+        for path, text in {"a": "orig", "log": "log0", "old/x": "o", "sub/y": "y"}.items():
+            (corner / path).parent.mkdir(parents=True, exist_ok=True)
+            (corner / path).write_text(text + "\n")
+        (corner / "latest").symlink_to("a")
         (self.top / "home" / "data" / "image.bin").write_bytes(bytes(10_000))
 
     def _give_away(self) -> None:
@@ -87,12 +92,12 @@ class Ground:
         return found
 
     def start(
-        self, program: Sequence[str], *, cap: int = 0, **streams: object
+        self, program: Sequence[str], *, cap: int = 0, folder: str = ""
     ) -> "subprocess.Popen[str]":
         """Starts the driver with a program to run in the project."""
         assert self.python is not None
         driver = [self.python, str(self.top / "shield_driver.py"), self.library, self.mode]
-        rest = [str(self.uid), str(self.project), str(cap), *program]
+        rest = [str(self.uid), str(self.project / folder), str(cap), *program]
         home = str(self.top / "home")
         environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home}
         environment |= {"TMPDIR": str(self.top / "tmp"), "SHIM": str(self.top / "shim")}
@@ -107,9 +112,9 @@ class Ground:
             start_new_session=True,
         )
 
-    def run(self, program: Sequence[str], *, cap: int = 0) -> tuple[str, str]:
+    def run(self, program: Sequence[str], *, cap: int = 0, folder: str = "") -> tuple[str, str]:
         """Runs a program to its end; returns what it and the driver printed."""
-        process = self.start(program, cap=cap)
+        process = self.start(program, cap=cap, folder=folder)
         output, errors = process.communicate(timeout=120)
         assert process.returncode == 0, output + errors
         return output, errors

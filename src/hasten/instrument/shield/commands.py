@@ -22,6 +22,7 @@ _ONLY_LOOKING = frozenset(
     ["git", "hg", "svn", "nvidia-smi", "rocm-smi", "lscpu", "uname", "hostname", "which"]
 )
 _WORDS = re.compile(r"""[^\s'"<>|;&()$`]+""")
+_PACKAGES = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
 _MOST_FOLDERS = 200
 _MOST_FILES = 2000
 _LARGEST_UNASKED_COPY = 1 << 20
@@ -44,23 +45,22 @@ class Commands:
             patching.replace(os, name, self._spawn(getattr(posix, name)))
 
     def follow_spawned_workers(self, scratch: str, keep: Sequence[str]) -> None:
-        """Lets the workers that multiprocessing spawns install the redirection first of all."""
-        import multiprocessing.spawn as spawn
+        """Lets processes that multiprocessing starts anew install the redirection first of all."""
+        import multiprocessing.util as util
 
-        native = spawn.get_command_line
+        native = util.spawnv_passfds
         text = (
-            "from hasten.instrument.shield.redirect import install; "
+            f"import sys; sys.path.append({_PACKAGES!r}); "
+            "from hasten.instrument.shield.redirect import install; sys.path.pop(); "
             f"install({scratch!r}, {list(keep)!r}); "
         )
 
-        def get_command_line(**kwargs: Any) -> list[str]:
-            line = native(**kwargs)
-            if "-c" in line:
-                at = line.index("-c") + 1
-                line[at] = text + line[at]
-            return line
+        def spawnv_passfds(path: Any, args: Any, passfds: Any) -> int:
+            starts = tuple(f"from multiprocessing.{name} " for name in ("spawn", "forkserver"))
+            args = [text + a if isinstance(a, str) and a.startswith(starts) else a for a in args]
+            return native(path, args, passfds)
 
-        patching.replace(spawn, "get_command_line", get_command_line)
+        patching.replace(util, "spawnv_passfds", spawnv_passfds)
 
     def _replace_popen(self) -> None:
         native = subprocess.Popen._execute_child  # type: ignore[attr-defined]  # private

@@ -229,6 +229,9 @@ def _first_process(
     view = View(trial["scratch"], in_user_namespace=confined)
     view.build(trial["scratch"], trial["cwd"], trial["keep"], in_memory=trial["in_memory"])
     kernel.enter_root(view.root)
+    if confined:  # see `renames`
+        environment = {**trial["env"], "HASTEN_SHIELD": json.dumps({"renames": True})}
+        trial = {**trial, "env": environment}
     namespaces.run_init(lambda: _become_script(trial, reporter), trial["pass_fds"], report)
 
 

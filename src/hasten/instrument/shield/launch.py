@@ -206,8 +206,10 @@ def launch(
 
     Args:
         argv: the program (looked up in ``env``'s PATH) and its arguments.
-        env: its whole environment. In redirect mode HASTEN_SHIELD is added, which the bootstrap
-            removes and hands to `redirect`, and TMPDIR leads into the scratch folder.
+        env: its whole environment. HASTEN_SHIELD is added where the script's process needs
+            patches (redirect mode; overlay mode as an ordinary user); the bootstrap calls
+            `redirect.install_from`, which removes it. In redirect mode TMPDIR (and
+            TRITON_CACHE_DIR, unless set) lead into the scratch folder.
         cwd: the folder it starts in.
         mode: how writes are kept away; one of `available_modes`.
         pass_fds: descriptors that it inherits under the same numbers.

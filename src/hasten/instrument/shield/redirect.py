@@ -19,10 +19,12 @@ from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
 from hasten.instrument import patching
+from hasten.instrument.shield import renames
 from hasten.instrument.shield.commands import Commands
 from hasten.instrument.shield.entries import Entries
 from hasten.instrument.shield.libraries import PATHS, Access
 from hasten.instrument.shield.mirror import Mirror
+from hasten.instrument.shield.old_pathlib import replace_in_old_pathlib
 
 VARIABLE = "HASTEN_SHIELD"
 
@@ -37,16 +39,20 @@ _mirrors: list[Mirror] = []  # at most the one of this process
 
 
 def install_from(environment: MutableMapping[str, str]) -> bool:
-    """Installs what `launch` asks for, and removes its variable so that workers stay clean.
+    """Installs what the keeper asks for, and removes its variable so that workers stay clean.
 
     Returns:
-        Whether the process runs in redirect mode.
+        Whether anything was asked for: the whole redirection in redirect mode, the renaming of
+        folders in overlay mode as an ordinary user.
     """
     text = environment.pop(VARIABLE, None)
     if text is None:
         return False
     shield = json.loads(text)
-    install(shield["scratch"], keep=shield["keep"])
+    if "scratch" in shield:
+        install(shield["scratch"], keep=shield["keep"])
+    else:
+        renames.install()
     return True
 
 
@@ -156,7 +162,7 @@ class _Redirection:
             new.__name__ = new.__qualname__ = name
         self._replaced[native] = new
         patching.replace(os, name, new)
-        _replace_in_old_pathlib(name, native, new)
+        replace_in_old_pathlib(name, native, new)
 
     def _whole(self, path: Any, kwargs: dict[str, Any], key: str) -> str:
         """The path as text, made independent of the folder descriptor that it refers to."""
@@ -220,7 +226,7 @@ class _Redirection:
         redirected.__name__ = redirected.__qualname__ = "open"
         for owner in (builtins, io):
             patching.replace(owner, "open", redirected)
-        _replace_in_old_pathlib("open", native, redirected)
+        replace_in_old_pathlib("open", native, redirected)
 
     def _opener(self, path: Any, flags: int) -> int:
         # What open() does without an opener; it then makes the descriptor non-inheritable.
@@ -254,12 +260,3 @@ def _unmapping(function: Any, unmapped: Callable[[str], str]) -> Callable[..., A
         return unmapped(result)
 
     return readlink
-
-
-def _replace_in_old_pathlib(name: str, native: Any, new: Any) -> None:
-    """Python 3.10 keeps its own references to the functions, in a class."""
-    import pathlib
-
-    accessor = getattr(pathlib, "_NormalAccessor", None)
-    if accessor is not None and getattr(accessor, name, None) is native:
-        patching.replace(accessor, name, staticmethod(new))
