@@ -1,0 +1,133 @@
+"""How far one tensor is from another: sums that can be put together over tensors."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+_CHUNK = 1 << 20  # elements in double precision at a time
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """A candidate tensor against its reference.
+
+    Attributes:
+        count: elements.
+        difference: squared norm of candidate minus reference.
+        reference: squared norm of the reference.
+        product: scalar product of both.
+        lost: squared norm of the reference where the candidate is zero.
+        bad: elements of the candidate that aren't finite.
+        reference_bad: the same of the reference.
+        equal: the same bits, and the same format.
+        floor: an absolute squared norm below which a difference says nothing.
+    """
+
+    count: int
+    difference: float
+    reference: float
+    product: float
+    lost: float
+    bad: int
+    reference_bad: int
+    equal: bool
+    floor: float = 0.0
+
+    @property
+    def projection(self) -> float:
+        """The candidate along the reference: 1 when nothing is lost or scaled."""
+        return self.product / self.reference if self.reference else 1.0
+
+
+def deviation(
+    candidate: torch.Tensor | None, reference: torch.Tensor | None, floor: float = 0.0
+) -> Deviation:
+    """Compare two tensors of one shape; None counts as zero (no gradient)."""
+    if candidate is None and reference is None:
+        return Deviation(0, 0.0, 0.0, 0.0, 0.0, 0, 0, True, floor)
+    present = candidate if candidate is not None else reference
+    assert present is not None
+    a = _flat(candidate if candidate is not None else torch.zeros_like(present))
+    b = _flat(reference if reference is not None else torch.zeros_like(present))
+    if a.shape != b.shape:
+        return Deviation(b.numel(), math.inf, 1.0, 0.0, 0.0, 0, 0, False, floor)
+    equal = candidate is not None and reference is not None and same_bits(candidate, reference)
+    sums = [_sums(x, y) for x, y in zip(a.split(_CHUNK), b.split(_CHUNK), strict=True)]
+    total = torch.stack(sums).sum(0).tolist() if sums else [0.0] * 6
+    difference, norm, product, lost, bad, reference_bad = total
+    return Deviation(
+        b.numel(), difference, norm, product, lost, int(bad), int(reference_bad), equal, floor
+    )
+
+
+def _sums(candidate: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+    c, r = candidate.double(), reference.double()
+    bad, reference_bad = ~torch.isfinite(c), ~torch.isfinite(r)
+    wrong = bad | reference_bad
+    c, r = c.masked_fill(wrong, 0.0), r.masked_fill(wrong, 0.0)
+    squares = r * r
+    return torch.stack(
+        [
+            (c - r).square().sum(),
+            squares.sum(),
+            (c * r).sum(),
+            squares.masked_fill(c != 0, 0.0).sum(),
+            bad.sum().double(),
+            reference_bad.sum().double(),
+        ]
+    )
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors hold the same bits in the same format."""
+    if a.dtype != b.dtype or a.shape != b.shape or a.layout != b.layout:
+        return False
+    if a.layout != torch.strided:
+        a, b = a.coalesce(), b.coalesce()
+        return same_bits(a.indices(), b.indices()) and same_bits(a.values(), b.values())
+    a, b = (torch.view_as_real(t) if t.is_complex() else t for t in (a, b))
+    kind = _INTEGERS[a.element_size()]
+    flat_a, flat_b = a.detach().reshape(-1), b.detach().reshape(-1)
+    return torch.equal(flat_a.view(kind), flat_b.view(kind))
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    tensor = tensor.detach()
+    if tensor.device.type == "mps":  # knows no double precision
+        tensor = tensor.cpu()
+    if tensor.layout != torch.strided:
+        tensor = tensor.to_dense()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    return tensor.reshape(-1)
+
+
+def compare(
+    candidate: dict[str, torch.Tensor | None] | dict[str, torch.Tensor],
+    reference: dict[str, torch.Tensor | None] | dict[str, torch.Tensor],
+    floors: dict[str, float] | None = None,
+) -> dict[str, Deviation]:
+    """Compare by name; a name on one side only counts as zero on the other."""
+    names = dict.fromkeys([*reference, *candidate])
+    floors = floors or {}
+    return {n: deviation(candidate.get(n), reference.get(n), floors.get(n, 0.0)) for n in names}
+
+
+def overall(deviations: dict[str, Deviation]) -> Deviation:
+    """All tensors taken as one long vector."""
+    parts = list(deviations.values())
+    return Deviation(
+        count=sum(d.count for d in parts),
+        difference=sum(d.difference for d in parts),
+        reference=sum(d.reference for d in parts),
+        product=sum(d.product for d in parts),
+        lost=sum(d.lost for d in parts),
+        bad=sum(d.bad for d in parts),
+        reference_bad=sum(d.reference_bad for d in parts),
+        equal=all(d.equal for d in parts),
+        floor=sum(d.floor for d in parts),
+    )

@@ -1,0 +1,221 @@
+"""The verdict on one recorded call: does the candidate compute what the reference computes?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hasten.instrument.proof.bounds import (
+    Check,
+    check_errors,
+    check_finite,
+    check_lost,
+    errors,
+)
+from hasten.instrument.proof.calls import RecordedCall, Replay, replay
+from hasten.instrument.proof.deviation import overall
+from hasten.instrument.proof.rounding import FloatDraws, Format, coarsest
+from hasten.instrument.proof.sensitivity import (
+    Differences,
+    Sensitivity,
+    differences,
+    measure,
+    scale_check,
+)
+from hasten.instrument.proof.streams import moments, other_stream
+
+#: A model that differs from itself by more on the same input can't be compared with anything.
+_OWN_NOISE = 0.01
+
+
+class CannotJudge(Exception):
+    """The reference itself doesn't allow a verdict; the text says why."""
+
+
+@dataclass
+class Verdict:
+    """What was found for one call or step.
+
+    Attributes:
+        checks: figures against bounds; all have to pass.
+        numerics: the class that showed: "exact", "rounding" or "statistics".
+        note: what else the user should know.
+        noise: the model's own difference from itself.
+    """
+
+    checks: list[Check] = field(default_factory=list)
+    numerics: str = "exact"
+    note: str = ""
+    noise: float = 0.0
+
+    @property
+    def failed(self) -> list[Check]:
+        """The checks that don't pass."""
+        return [check for check in self.checks if not check.passed]
+
+
+@dataclass
+class Sides:
+    """The two settings that are compared, as functions that put them into force."""
+
+    reference: Callable[[], None]
+    candidate: Callable[[], None]
+    measured: dict[Any, Sensitivity]  # sensitivities that earlier candidates needed
+    key: str  # of the reference
+
+
+def judge_call(call: RecordedCall, sides: Sides) -> Verdict:
+    """Replay a call under both settings and compare.
+
+    Raises:
+        CannotJudge: the reference isn't finite, or differs from itself.
+    """
+    sides.reference()
+    formats = [call.root.reduced]
+    first = replay(call)
+    again = replay(call)
+    sides.candidate()
+    formats.append(call.root.reduced)
+    dtypes = [p.dtype for p in call.parameters.values()]
+    unit = coarsest([*dtypes, *call.autocast.dtypes, *formats], call.root.device)
+    seen = replay(call)
+    own = _own_noise(again, first, unit)
+    found = differences(seen, first, unit)
+    if found.equal:
+        return Verdict([_same_bits(call)], "exact")
+    verdict = _judge_rounding(call, sides, unit, own, (first, seen))
+    verdict.noise = _largest(own)
+    return verdict
+
+
+def _own_noise(again: Replay, first: Replay, unit: Format) -> Differences:
+    """The reference against itself.
+
+    Raises:
+        CannotJudge: it isn't finite, or too different.
+    """
+    own = differences(again, first, unit)
+    for what, part in _parts(own):
+        bad = [name for name, d in part.items() if d.reference_bad]
+        if bad:
+            raise CannotJudge(
+                f"the script's own {what} isn't finite at `{bad[0]}`: nothing to compare with"
+            )
+        if part and errors({"all": overall(part)})["all"] > _OWN_NOISE:
+            figures = errors(part)
+            worst = max(figures, key=lambda n: figures[n])
+            raise CannotJudge(
+                f"the model differs from itself on the same input: {what} by "
+                f"{figures[worst]:.2g} at `{worst}`"
+            )
+    return own
+
+
+def _judge_rounding(
+    call: RecordedCall,
+    sides: Sides,
+    unit: Format,
+    own: Differences,
+    replays: tuple[Replay, Replay],
+) -> Verdict:
+    first, seen = replays
+    sides.reference()
+    sensitivity = _sensitivity(call, sides, unit)
+    draws = [*sensitivity.draws, own]
+    verdict = Verdict(_checks(first, seen, draws, unit), "rounding")
+    mode: Callable[[], Any] | None = None
+    if verdict.failed and seen.drew:
+        same = _with_same_draws(call, sides, unit, first, draws)
+        if same is not None:
+            verdict, mode = same, FloatDraws
+        elif _only_another_stream(call, sides, verdict):
+            verdict.numerics = "statistics"
+            verdict.note = "another random stream: statistics"
+            return verdict
+    if not verdict.failed:
+        sides.candidate()
+        seen = replay(call, mode=mode() if mode else None)
+        gradients = differences(seen, first, unit).gradients
+        check = scale_check(call, sensitivity, gradients, sides.reference, sides.candidate, mode)
+        verdict.checks.append(check)
+    return verdict
+
+
+def _checks(first: Replay, seen: Replay, draws: list[Differences], unit: Format) -> list[Check]:
+    """Every check but that of the scale."""
+    found = differences(seen, first, unit)
+    checks = [check for what, part in _parts(found) if (check := check_finite(what, part))]
+    checks += _structure(first, seen)
+    if checks:
+        return checks
+    checks += check_errors("gradient error", found.gradients, [d.gradients for d in draws], unit)
+    checks += check_errors("output error", found.outputs, [d.outputs for d in draws], unit)
+    updates = [d.updates for d in draws]
+    checks += check_errors("buffer update error", found.updates, updates, unit, together=False)
+    return [*checks, check_lost(found.gradients, [d.gradients for d in draws])]
+
+
+def _structure(first: Replay, seen: Replay) -> list[Check]:
+    """Gradients that are missing, outputs that are missing or in another format."""
+    checks = []
+    for name, gradient in first.gradients.items():
+        if gradient is not None and seen.gradients.get(name) is None:
+            checks.append(Check("gradient", name, 1.0, 0.0, f"no gradient at `{name}`"))
+    for path, dtype in first.dtypes.items():
+        now = seen.dtypes.get(path)
+        if now != dtype:
+            text = f"{path} comes as {_name(now)}, not as {_name(dtype)}"
+            checks.append(Check("output", path, 1.0, 0.0, text))
+    return checks
+
+
+def _with_same_draws(
+    call: RecordedCall, sides: Sides, unit: Format, first: Replay, draws: list[Differences]
+) -> Verdict | None:
+    """A passing verdict with random numbers drawn in float32, when that is what differed."""
+    sides.candidate()
+    if call.root.reduced is None or call.root.compiled:
+        return None
+    seen = replay(call, mode=FloatDraws())  # type: ignore[no-untyped-call]
+    note = f"random numbers are drawn in {_name(call.root.reduced)}; compared with the same ones"
+    verdict = Verdict(_checks(first, seen, draws, unit), "rounding", note)
+    return None if verdict.failed else verdict
+
+
+def _only_another_stream(call: RecordedCall, sides: Sides, verdict: Verdict) -> bool:
+    if any(check.bound == 0.0 for check in verdict.failed):  # not finite, or missing
+        return False
+    sides.reference()
+    usual = moments(call)
+    sides.candidate()
+    return other_stream(moments(call), usual)
+
+
+def _sensitivity(call: RecordedCall, sides: Sides, unit: Format) -> Sensitivity:
+    """Measured once for a call, a format, a reference and the present weights."""
+    versions = sum(p._version for p in call.parameters.values())
+    key = (id(call), unit.name, sides.key, versions)
+    if key not in sides.measured:
+        sides.measured[key] = measure(call, unit)
+    return sides.measured[key]
+
+
+def _same_bits(call: RecordedCall) -> Check:
+    return Check("bits", "", 0.0, 0.0, f"same bits in outputs and {len(call.parameters)} gradients")
+
+
+def _largest(found: Differences) -> float:
+    return max((e for _, part in _parts(found) for e in errors(part).values()), default=0.0)
+
+
+def _parts(found: Differences) -> list[tuple[str, Any]]:
+    return [
+        ("gradient", found.gradients),
+        ("output", found.outputs),
+        ("buffer", found.updates),
+    ]
+
+
+def _name(dtype: Any) -> str:
+    return "nothing" if dtype is None else str(dtype).removeprefix("torch.")
