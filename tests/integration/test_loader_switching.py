@@ -310,3 +310,29 @@ def test_nothing_is_left_when_the_script_drops_the_loader() -> None:
         while multiprocessing.active_children() and time.monotonic() < end:
             time.sleep(0.01)
         assert multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize("kind", ["by the script", "by its items", "not at all"])
+def test_a_dataset_that_changes_under_our_workers_is_noticed(kind: str) -> None:
+    data = Caching(20) if kind == "by its items" else Numbers(20, "epoch")
+    loader: DataLoader[Any] = DataLoader(data, 1)
+    with seams() as seam:
+        for place, _ in enumerate(loader):
+            if place == 3:
+                owned(seam, loader).configure(1, 2, False)
+            if place == 8 and kind == "by the script":
+                data.epoch += 1
+            if place == 12:
+                owned(seam, loader).reset()
+        assert bool(owned(seam, loader).staleness.trouble) == (kind == "by the script")
+
+
+class Caching(Numbers):
+    """Remembers its items."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.cache: dict[int, Any] = {}
+
+    def __getitem__(self, index: int) -> Any:
+        return self.cache.setdefault(index, super().__getitem__(index))

@@ -30,6 +30,7 @@ from hasten.instrument.seams.loader_iterator import (
 )
 from hasten.instrument.seams.loader_pool import Pool
 from hasten.instrument.seams.loader_probe import LoaderProbe
+from hasten.instrument.seams.loader_stale import Staleness
 from hasten.instrument.seams.loader_torch import (
     Config,
     Seeds,
@@ -78,6 +79,7 @@ class OwnedLoader:
         samples: likewise.
         not_persistent_because: why the last pool doesn't outlive its epoch although configured.
         events: whom to tell.
+        staleness: whether the script was caught changing its dataset under our workers.
         persisted: what the script's own persistent workers carry over the epochs.
     """
 
@@ -91,6 +93,8 @@ class OwnedLoader:
         self.pool_seconds: float | None = None
         self.batches = self.samples = 0
         self.not_persistent_because = ""
+        self.staleness = Staleness()
+        self._unmarkable: Config | None = None
         self._collates = loader._auto_collation
         self._recent: deque[Any] = deque(maxlen=8)
         self._kept: dict[tuple[int, int | None], Pool] = {}
@@ -250,10 +254,11 @@ class OwnedLoader:
 
     def fingerprint(self, loader: DataLoader[Any], wanted: Config) -> int | None:
         """Of what workers get a copy of; None: the pool must not outlive its epoch."""
-        if not wanted.persistent:
-            return None
+        if not wanted.persistent or self._unmarkable is wanted:
+            return None  # walking through a large dataset in vain takes seconds: only once
         copied = (loader.dataset, loader.collate_fn, loader.worker_init_fn)
         mark, self.not_persistent_because = loader_fingerprint.fingerprint(*copied)
+        self._unmarkable = wanted if mark is None else None
         return mark
 
     def keep(self, pool: Pool, mark: int) -> None:

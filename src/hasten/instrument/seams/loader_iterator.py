@@ -13,11 +13,11 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from hasten.instrument.seams.loader_pool import Pool
+from hasten.instrument.seams.loader_random import random_states
 from hasten.instrument.seams.loader_stream import Feed, IndexStream, Order
 from hasten.instrument.seams.loader_torch import Config, Seeds, shadow
 
@@ -189,6 +189,7 @@ class OwnedIterator(_BaseDataLoaderIter):
 
     def _finish(self) -> None:
         self.over = True
+        self._watch_dataset(by_workers=False)
         self._drop(keep=self._script if self._baseline.persistent else None)
 
     def _watch_start(self) -> None:
@@ -211,6 +212,7 @@ class OwnedIterator(_BaseDataLoaderIter):
             return
         if active is not None:
             active.feed.open = False
+        self._watch_dataset(wanted.workers > 0)
         self.left = len(self._order)
         pool = self._pools.get(wanted.key) or self._owned.kept_pool(wanted)
         if pool is None or not (pool.alive or pool.outstanding):
@@ -219,6 +221,14 @@ class OwnedIterator(_BaseDataLoaderIter):
             pool.resume(self._epoch, self._stream, self._order)
         self._use(pool)
         self._limit()
+
+    def _watch_dataset(self, by_workers: bool) -> None:
+        """Workers begin or cease to stand in for this process."""
+        if not self._baseline.workers:
+            stale = self._owned.staleness
+            stale.end(self._loader)
+            if by_workers:
+                stale.begin(self._loader)
 
     def _use(self, pool: Pool) -> None:
         pool.user = weakref.ref(self)
@@ -267,10 +277,10 @@ class OwnedIterator(_BaseDataLoaderIter):
         Returns:
             The index batches, and whether the sampler drew from the random state for one batch.
         """
-        before = torch.get_rng_state()
+        before = random_states()
         begun = self._owned.batches > 0  # the first pull may draw the sampler's seed
         self._stream.peek(1)
-        drew = begun and not torch.equal(before, torch.get_rng_state())
+        drew = begun and random_states() != before
         waiting = [index for _, index in self._order]
         if len(waiting) < count:
             waiting += self._stream.peek(count - len(waiting))

@@ -7,12 +7,13 @@ may open files, fill caches and draw random numbers, and nothing of that may rea
 from __future__ import annotations
 
 import io
+import itertools
 import multiprocessing
 import random
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ from torch.utils.data import DataLoader
 
 from hasten.instrument.seams.loader_batches import Incomparable, difference, leaves
 from hasten.instrument.seams.loader_facts import start_method
+from hasten.instrument.seams.loader_random import preserved, random_states
 from hasten.instrument.seams.loader_torch import Config, quietly, shadow
 
 LIMIT = 60.0  # seconds for a fetch: some libraries hang for ever after a fork
@@ -59,38 +61,31 @@ class _Reference:
     opened: tuple[str, ...]  # ... and those that fetching opened
 
 
-def _states() -> dict[str, Any]:
-    kind, keys, *rest = numpy.random.get_state(legacy=True)
-    return {
-        "torch": bytes(torch.get_rng_state().numpy()),
-        "random": random.getstate(),
-        "numpy": (kind, bytes(numpy.asarray(keys)), *rest),
-    }
-
-
-@contextmanager
-def preserved() -> Iterator[None]:
-    """Put the global random states back afterwards."""
-    states = torch.get_rng_state(), random.getstate(), numpy.random.get_state()
-    try:
-        yield
-    finally:
-        torch.set_rng_state(states[0])
-        random.setstate(states[1])
-        numpy.random.set_state(states[2])
-
-
-def handles(thing: Any, depth: int = 5) -> Iterator[str]:
+def handles(thing: Any) -> set[str]:
     """The names of attributes that hold an open file, which forked processes would share."""
-    for name, value in list(getattr(thing, "__dict__", {}).items()):
-        held = [value, *(value if isinstance(value, (list, tuple)) else ())][:100]
-        held += list(value.values())[:100] if isinstance(value, dict) else []
-        for item in held:
+    found: set[str] = set()
+    waiting, seen = deque([("", thing)]), {id(thing)}
+    for _ in range(5000):
+        if not waiting:
+            break
+        path, owner = waiting.popleft()
+        for name, item in _parts(owner):
             module = type(item).__module__.partition(".")[0]
             if (isinstance(item, io.IOBase) and not _in_memory(item)) or module in _HANDLES:
-                yield name
-            elif depth and not isinstance(item, torch.Tensor):
-                yield from (f"{name}.{inner}" for inner in handles(item, depth - 1))
+                found.add(path + name)
+            elif id(item) not in seen and not isinstance(item, torch.Tensor):
+                seen.add(id(item))
+                waiting.append((f"{path}{name}.", item))
+    return found
+
+
+def _parts(owner: Any) -> list[tuple[str, Any]]:
+    """What an object holds; of long containers the beginning."""
+    if isinstance(owner, dict):
+        return [(str(key), item) for key, item in itertools.islice(owner.items(), 100)]
+    if isinstance(owner, (list, tuple)):
+        return [(str(place), item) for place, item in enumerate(owner[:100])]
+    return list(getattr(owner, "__dict__", {}).items())
 
 
 def _in_memory(item: io.IOBase) -> bool:
@@ -113,15 +108,15 @@ def _fetch(loader: DataLoader[Any], config: Config, indices: list[Any]) -> Leave
 def _reference(loader: DataLoader[Any], indices: list[Any]) -> _Reference:
     """Fetch without workers, twice: in the order of the stream, and backwards with other seeds."""
     here = Config(0, None, False)
-    held = tuple(sorted(set(handles(loader.dataset))))
-    before = _states()
+    held = tuple(sorted(handles(loader.dataset)))
+    before = random_states()
     batches = _fetch(loader, here, indices)
-    moved = tuple(name for name, state in _states().items() if state != before[name])
+    moved = tuple(name for name, state in random_states().items() if state != before[name])
     torch.manual_seed(1)
     random.seed(1)
     numpy.random.seed(1)
     again = _fetch(loader, here, indices[::-1])[::-1]
-    opened = tuple(sorted(set(handles(loader.dataset)) - set(held)))
+    opened = tuple(sorted(handles(loader.dataset) - set(held)))
     return _Reference(batches, moved, _first(batches, again) or "", held, opened)
 
 

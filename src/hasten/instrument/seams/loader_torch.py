@@ -129,7 +129,7 @@ def shadow(
     state["persistent_workers"] = config.persistent if persistent is None else persistent
     state["batch_sampler" if loader._auto_collation else "sampler"] = feed
     state["generator"] = generator
-    if not config.workers:  # torch refuses a timeout where nobody can be late
+    if loader.num_workers and not config.workers:  # torch refuses a timeout without workers
         state["timeout"] = 0
     return copy
 
