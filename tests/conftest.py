@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 # Before torch is imported anywhere: two cores are all there is, and often they are shared.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -18,7 +20,9 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 import psutil
 import pytest
 
+from hasten.environment import look
 from hasten.instrument import patching
+from hasten.records import LoaderFacts, OptimizerFacts, Outcome, Profile, Ratio, RootFacts, Tried
 
 ROOT = Path(__file__).parent.parent
 _MARK = "HASTEN_TEST_MARK"
@@ -109,3 +113,87 @@ def _files() -> set[str]:
         if folder == ROOT or ROOT in folder.parents:
             found |= {str(path) for path in folder.iterdir() if path.name != "__pycache__"}
     return found - {str(ROOT / name) for name in (".pytest_cache", ".hypothesis", ".mypy_cache")}
+
+
+# --- samples -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def make_profile() -> Callable[..., Profile]:
+    """Builds a profile of a small image classifier on the CPU; keywords change fields."""
+    return _profile
+
+
+@pytest.fixture
+def make_outcome() -> Callable[..., Outcome]:
+    """Builds what a search found; keywords change fields."""
+    return _outcome
+
+
+def _profile(**changes: Any) -> Profile:
+    loader = LoaderFacts(
+        kind="map",
+        dataset="ImageFolder",
+        batch_size=32,
+        length=45,
+        workers=0,
+        prefetch=None,
+        persistent=False,
+        shuffled=True,
+        collate="default_collate",
+        sampler="RandomSampler",
+        start_method=None,
+        owned=True,
+        dataset_items=1437,
+    )
+    root = RootFacts("ResNet", 11_181_642, 62, ("float32",), "cpu", 1.0, False, False, None)
+    optimizer = OptimizerFacts("AdamW", "torch.optim", 1, 62, 11_181_642, None, None, False, 1.0)
+    profile = Profile(
+        torch="2.14.1+cu130",
+        device="cpu",
+        border="loader",
+        iteration_seconds=(0.3, 0.31, 0.29),
+        phases={"data": 0.03, "forward": 0.1, "backward": 0.14, "optimizer": 0.02, "other": 0.01},
+        loader=loader,
+        roots=(root,),
+        optimizers=(optimizer,),
+        threads=2,
+        iterations_per_epoch=45,
+    )
+    return dataclasses.replace(profile, **changes)
+
+
+def _outcome(**changes: Any) -> Outcome:
+    workers = {"workers": 2, "prefetch": 2, "persistent": True}
+    tried = (
+        Tried("amp-bf16", True, 1.71, 1.62, 1.8, "faster", "rounding", pairs=12),
+        Tried("loader-workers", workers, 1.05, 1.01, 1.09, "faster", "exact", against="amp-bf16"),
+        Tried(
+            "compile",
+            {"dynamic": False},
+            1.2,
+            1.1,
+            1.3,
+            "refused",
+            "rounding",
+            "gradient error 0.29 is above the bound 0.05, worst in layer4.1.conv2.weight",
+            payback_iterations=1200,
+            compile_seconds=35.2,
+        ),
+        Tried("threads", None, None, None, None, "not applicable", "rounding", "one core"),
+    )
+    outcome = Outcome(
+        environment=look().describe(),
+        profile=_profile(),
+        tried=tried,
+        setting={"amp-bf16": True, "loader-workers": workers},
+        confirmed=Ratio(1.74, 1.66, 1.82),
+        confirmed_verdict="faster",
+        seconds=171.2,
+        compile_seconds=35.2,
+        iterations=812,
+        shield="overlay: no file of yours is changed",
+        notes=("something to know",),
+        data_free=Ratio(1.1, 1.05, 1.15),
+    )
+    return dataclasses.replace(outcome, **changes)

@@ -211,7 +211,7 @@ def _tried(entry: dict[str, Any]) -> Tried:
 
 
 def writable(path: Path) -> None:
-    """Make sure, before long work, that a plan can be written to `path`; writes nothing.
+    """Make sure, before long work, that a plan can be written to `path`; nothing remains.
 
     Raises:
         HastenError: it can't, and why.
@@ -226,10 +226,19 @@ def writable(path: Path) -> None:
         problem = "it may not be written"
     elif not target.parent.is_dir():
         problem = f"there is no directory {target.parent}"
-    elif not os.access(target.parent, os.W_OK | os.X_OK):
-        problem = f"{target.parent} may not be written"
+    else:
+        problem = _refusal(target.parent)
     if problem:
         raise HastenError(f"the plan can't be written to {path}: {problem}; see --output")
+
+
+def _refusal(folder: Path) -> str | None:
+    """Why no file can be made in a folder. Permissions alone don't tell: it is tried."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return None
+    except OSError as error:
+        return f"{folder} may not be written ({error.strerror})"
 
 
 def dump(plan: Plan, path: Path) -> None:

@@ -161,9 +161,15 @@ def test_unwritable(tmp_path: Path, name: str, expected: str) -> None:
         writable(tmp_path / name)
 
 
-def test_unwritable_by_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "access", lambda *_: False)  # tests may run as root
+def test_an_unwritable_folder() -> None:
     with pytest.raises(HastenError, match="may not be written"):
+        writable(Path("/proc/hasten.toml"))
+
+
+def test_an_unwritable_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "hasten.toml").touch()
+    monkeypatch.setattr(os, "access", lambda *_: False)  # tests may run as root
+    with pytest.raises(HastenError, match="it may not be written"):
         writable(tmp_path / "hasten.toml")
 
 

@@ -13,7 +13,7 @@ import click
 from hasten.commands.program import program, usage_line
 from hasten.errors import HastenError
 
-_CLOSED_PIPE = 128 + 13  # what a shell reports for a program that SIGPIPE ended
+_CLOSED_PIPE = 1  # as click has it
 _INTERRUPTED = 130
 
 

@@ -89,16 +89,26 @@ class ScriptCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Also take `-mname`, as Python does, and refuse an empty command line."""
-        for index, argument in enumerate(args):
-            if argument == "--" or not argument.startswith("-"):
-                break
-            if argument.startswith("-m") and argument != "-m":
-                args = [*args[:index], "-m", argument[2:], *args[index + 1 :]]
-                break
+        index = self._first_that_is_no_option(args)
+        if index < len(args) and args[index].startswith("-m"):
+            args = [*args[:index], "-m", args[index][2:], *args[index + 1 :]]
         rest = super().parse_args(ctx, args)
         if not ctx.params.get("argv") and not ctx.resilient_parsing:
             ctx.fail("no module named after -m" if ctx.params.get("module") else "no script given")
         return rest
+
+    def _first_that_is_no_option(self, args: list[str]) -> int:
+        """Where our options end: at the script, `--`, or `-mname`."""
+        options = [param for param in self.params if isinstance(param, click.Option)]
+        valued = {name for option in options if not option.is_flag for name in option.opts}
+        index = 0
+        while index < len(args):
+            argument = args[index]
+            attached = argument.startswith("-m") and argument != "-m"
+            if attached or argument == "--" or not argument.startswith("-"):
+                break
+            index += 2 if argument in valued else 1
+        return index
 
 
 def script_arguments(module: bool, argv: tuple[str, ...]) -> tuple[str, ...]:

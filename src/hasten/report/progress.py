@@ -84,9 +84,9 @@ class Display:
 
     def _show(self, text: str, left: float | None = None) -> None:
         self._left = self._left if left is None else left
-        line = Text(text, overflow="ellipsis", no_wrap=True)
-        rest = Text(f"  {duration(self._left)} of measuring left", style="dim")
-        self.live.update(Spinner("line", text=Text.assemble(line, rest)))
+        remains = (f"{duration(self._left)} left  ", "dim")
+        line = Text.assemble(remains, text, no_wrap=True, overflow="ellipsis")
+        self.live.update(Spinner("line", text=line))
 
     def watching(self, done: int, wanted: int) -> None:
         """Count the watched iterations."""

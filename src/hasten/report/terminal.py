@@ -15,7 +15,6 @@ from hasten.records import PHASES, Outcome, Profile, Tried
 from hasten.report import machine
 from hasten.report.document import default, script
 from hasten.report.phrases import (
-    candidate,
     count,
     duration,
     has_bars,
@@ -114,11 +113,15 @@ def _row(label: str, style: str, *cells: str) -> Text:
 
 
 def _entry(entry: Tried, columns: int) -> Iterator[Text]:
-    """A row, and below it the reason and the pay-back where there are any."""
-    label, *more = textwrap.wrap(candidate(entry), _LABEL, subsequent_indent="  ") or [entry.name]
+    """A row, and below it what it came on top of, the reason and the pay-back if any."""
+    label, *more = textwrap.wrap(
+        f"{entry.name} {value(entry.value)}", _LABEL, subsequent_indent="  "
+    )
     figures = times(entry.ratio), interval(entry.low, entry.high), entry.verdict, entry.numerics
     yield _row(label, _STYLES.get(entry.verdict, ""), *figures)
     yield from (Text(line) for line in more)
+    if entry.against not in ("", "baseline"):
+        yield from _wrap(f"on top of {entry.against}", columns, "    ", "dim")
     if entry.reason:
         yield from _wrap(entry.reason, columns, "    ", "dim")
     if entry.payback_iterations is not None:
