@@ -1,0 +1,62 @@
+# Everything that can be done with this checkout. `make` lists it.
+#
+#   PYTHON   the Python to build .venv with (3.10 or newer)
+#   TORCH    what pip installs torch from, e.g. make setup TORCH="torch torchvision"
+#   BUDGET   seconds of measuring in the demo
+#   ARGS     passed on to pytest, e.g. make test ARGS="-k plan -x"
+
+PYTHON ?= python3
+VENV ?= .venv
+TORCH ?= torch==2.14.1 torchvision==0.29.1
+BUDGET ?= 150
+ARGS ?=
+
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup data demo test check format bench gpu-check clean
+
+help: ## list the targets
+	@echo "usage: make TARGET"
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## make .venv with torch, hasten and the tools (5.5 GB; once)
+
+$(READY): pyproject.toml Makefile
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+	  || { echo "hasten needs Python 3.10 or newer: make setup PYTHON=python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
+	  || { rm -rf $(VENV); echo "no venv module: install python3-venv"; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  --editable '.[torch,demo,test,check]'
+	@touch $@
+
+data: $(READY) ## write the demo's image set to examples/data
+	@$(BIN)/python examples/make_data.py
+
+demo: data ## tune examples/image_classification.py (under five minutes)
+	$(BIN)/hasten tune --budget $(BUDGET) examples/image_classification.py --epochs 40
+
+test: $(READY) ## all tests that are neither slow nor for a GPU (under ten minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(ARGS)
+
+check: $(READY) ## lint, formatting and types
+	$(BIN)/ruff check src tests examples
+	$(BIN)/ruff format --check src tests examples
+	$(BIN)/mypy
+
+format: $(READY) ## put all files into the standard format
+	$(BIN)/ruff format src tests examples
+	$(BIN)/ruff check --fix src tests examples
+
+bench: $(READY) ## the slow tests: gains, costs and error rates (an hour or more)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -s $(ARGS)
+
+gpu-check: $(READY) ## what only a machine with a GPU can show
+	$(BIN)/python benchmarks/gpu_check.py
+
+clean: ## remove .venv, caches and the demo's data
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis examples/data
