@@ -28,7 +28,7 @@ $(READY): pyproject.toml Makefile
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 	  || { echo "hasten needs Python 3.10 or newer: make setup PYTHON=python3.11"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
-	  || { rm -rf $(VENV); echo "no venv module: install python3-venv"; exit 1; }
+	  || { echo "no .venv could be made: is python3-venv installed?"; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	  --editable '.[torch,demo,test,check]'
@@ -44,13 +44,13 @@ test: $(READY) ## all tests that are neither slow nor for a GPU (under ten minut
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(ARGS)
 
 check: $(READY) ## lint, formatting and types
-	$(BIN)/ruff check src tests examples
-	$(BIN)/ruff format --check src tests examples
+	$(BIN)/ruff check src tests examples benchmarks
+	$(BIN)/ruff format --check src tests examples benchmarks
 	$(BIN)/mypy
 
 format: $(READY) ## put all files into the standard format
-	$(BIN)/ruff format src tests examples
-	$(BIN)/ruff check --fix src tests examples
+	$(BIN)/ruff format src tests examples benchmarks
+	$(BIN)/ruff check --fix src tests examples benchmarks
 
 bench: $(READY) ## the slow tests: gains, costs and error rates (an hour or more)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -s $(ARGS)
@@ -59,4 +59,4 @@ gpu-check: $(READY) ## what only a machine with a GPU can show
 	$(BIN)/python benchmarks/gpu_check.py
 
 clean: ## remove .venv, caches and the demo's data
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis examples/data
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis examples/data
