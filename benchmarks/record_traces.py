@@ -146,7 +146,9 @@ def record(make: Callable[[], Step], iterations: int, load_name: str) -> np.ndar
 
 def main() -> None:
     """Records what was asked for, one file each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--moment", default="1", help="goes into the file names")
     parser.add_argument("--only", nargs="*", help="such as cnn-quiet; all when left out")
     arguments = parser.parse_args()
