@@ -80,6 +80,7 @@ class Display:
         self.console = console
         self.live = Live(console=console, refresh_per_second=2, transient=True)
         self._left = budget
+        self._compiling = False
         self._show("starting the script")
 
     def _show(self, text: str, left: float | None = None) -> None:
@@ -98,16 +99,21 @@ class Display:
         self.console.print(Text(f"an iteration takes {1000 * profile.iteration:.1f} ms"))
 
     def trying(self, name: str, value: Value, ratio: Ratio | None, pairs: int, left: float) -> None:
-        """Show the running ratio."""
+        """Show the running ratio; a compilation that was announced comes before the first one."""
+        if ratio is None and self._compiling:
+            return
+        self._compiling = False
         self._show(f"trying {_label(name, value)}: {_running(ratio, pairs, 'pair')}", left)
 
     def compiling(self, what: str) -> None:
         """Show since when."""
+        self._compiling = True
         since = time.strftime("%H:%M:%S")
         self._show(f"compiling for {what} since {since}, which is not part of the budget")
 
     def tried(self, tried: Tried) -> None:
         """Keep what became of a candidate."""
+        self._compiling = False
         style = {"faster": "green", "slower": "red"}.get(tried.verdict, "")
         self.console.print(Text(describe(tried), style=style))
 
