@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -145,6 +146,19 @@ def test_no_such_program(
 ) -> None:
     with pytest.raises(ShieldError, match="no such program"):
         start(argv, mode, environment, tmp_path, stdout=null, stderr=null)
+
+
+def test_services_on_sockets_answer(
+    mode: ShieldMode, environment: dict[str, str], tmp_path: Path, null: int
+) -> None:
+    path = tmp_path / "service"
+    code = f"import socket; socket.socket(socket.AF_UNIX).connect({str(path)!r})"
+    with socket.socket(socket.AF_UNIX) as service:
+        service.bind(str(path))
+        service.listen()
+        command = [sys.executable, "-c", code]
+        with start(command, mode, environment, tmp_path, stdout=null, stderr=2) as process:
+            assert process.wait(10) == 0
 
 
 def test_describes_what_is_not_covered(

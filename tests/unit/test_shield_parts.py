@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from hasten.instrument import patching
-from hasten.instrument.shield import metadata, mounts, scratch, trackers
+from hasten.instrument.shield import metadata, mounts, ownership, scratch, trackers
 from hasten.instrument.shield.mirror import Mirror
 
 MOUNTINFO = """\
@@ -146,6 +146,15 @@ def test_too_large_to_copy(mirror: Mirror, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("hasten.instrument.shield.mirror._LARGEST_COPY", 2)
     with pytest.raises(PermissionError, match="too large"):
         mirror.opening(str(tmp_path / "user" / "file"), os.O_RDWR)
+
+
+def test_overlay_is_unfit_for_what_belongs_to_others(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("1")
+    found = os.stat(tmp_path)
+    uid, gid = found.st_uid or 1000, found.st_gid
+    assert ownership.is_overlay_fit(str(tmp_path), found.st_uid, gid)
+    assert not ownership.is_overlay_fit(str(tmp_path), uid, gid + 1)
+    assert ownership.is_overlay_fit(str(tmp_path), 0, gid + 1)
 
 
 class FakeWriter:

@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Any
 
 from hasten.errors import HastenError
-from hasten.instrument.shield import scratch
+from hasten.instrument.shield import ownership, scratch
 
 _PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
 _KEEPER = (
@@ -72,6 +72,7 @@ class ShieldedProcess:
         self._control: int | None = control
         self._status: int | None = status
         self._unread = b""
+        self._started = False
         self._exit: int | None = None
         self.scratch = ""
         """The folder that takes what the trial writes, until it ends."""
@@ -133,10 +134,8 @@ class ShieldedProcess:
     def __exit__(self, *_: object) -> None:
         self.kill()
 
-    def await_start(self) -> None:
-        """Waits until the script's program has begun, or raises `ShieldError` with the reason."""
+    def _await_start(self) -> None:
         deadline = time.monotonic() + _START_LIMIT_S
-        self._started = False
         while not self._started and self._exit is None and self.failure is None:
             if time.monotonic() > deadline:
                 self.failure = f"did not start within {_START_LIMIT_S:.0f} s"
@@ -236,7 +235,7 @@ def launch(
         "cap": cap,
     }
     process = _start_keeper(trial, mode, stdout, stderr)
-    process.await_start()
+    process._await_start()
     return process
 
 
@@ -298,6 +297,15 @@ def _works(mode: ShieldMode) -> bool:
     return False
 
 
-def available_modes() -> list[ShieldMode]:
-    """The modes that work on this machine, tried out once; the best first, NONE always last."""
-    return [mode for mode in ShieldMode if _works(mode)]
+def available_modes(folder: str | None = None) -> list[ShieldMode]:
+    """The modes that work on this machine, tried out once; the best first, NONE always last.
+
+    Args:
+        folder: the script's. Where it holds files of other owners or groups, redirect mode comes
+            first for an ordinary user, whose overlay could not change those.
+    """
+    modes = [mode for mode in ShieldMode if _works(mode)]
+    first_two = {ShieldMode.OVERLAY, ShieldMode.REDIRECT}
+    if folder is not None and first_two <= set(modes) and not ownership.is_overlay_fit(folder):
+        modes[:2] = [ShieldMode.REDIRECT, ShieldMode.OVERLAY]
+    return modes

@@ -125,3 +125,15 @@ def can_hold_upper_layer(path: str) -> bool:
     if mount is None:
         return False
     return mount.kind not in _NO_UPPER_LAYER and not mount.kind.startswith("fuse")
+
+
+def listening_sockets() -> list[str]:
+    """The paths of the sockets that programs on this machine have open."""
+    try:
+        with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as file:
+            fields = [line.split(maxsplit=7) for line in file]
+    except OSError:  # hidden by a container
+        return []
+    # The path comes last and is missing for sockets without one; others begin with "@".
+    paths = {found[7].rstrip("\n") for found in fields[1:] if len(found) == 8}
+    return sorted(path for path in paths if path.startswith("/"))

@@ -15,6 +15,7 @@ from hasten.instrument.shield.mounts import Mount, is_below
 # Larger files that cannot be covered (they are mount points themselves, or lie beside one where
 # the kernel does not allow an overlay over both) are read-only instead of copied.
 _LARGEST_COPY = 64 << 20
+_MOST_SOCKETS = 300
 _SHARED_TEMPORARY = ("/tmp", "/var/tmp")
 
 
@@ -55,8 +56,8 @@ class View:
             if self._confined and not _is_own(folder):
                 self._cover_foreign(os.path.realpath(folder))
         self._cover_kernel_folders()
-        hidden = os.path.dirname(scratch)
-        kernel.mount("tmpfs", self._inside(hidden), "tmpfs", kernel.MS_RDONLY, "size=4k,mode=755")
+        self._show_sockets()
+        kernel.mount("tmpfs", self._inside(scratch), "tmpfs", kernel.MS_RDONLY, "size=4k,mode=755")
         for folder in keep:
             self._keep(folder)
 
@@ -206,6 +207,18 @@ class View:
             kernel.mount("tmpfs", self._inside("/dev/shm"), "tmpfs", 0, f"mode=1777,size={size}")
         # Of the new process namespace; refused where a container masks parts of /proc.
         kernel.mount("proc", self._inside("/proc"), "proc")
+
+    def _show_sockets(self) -> None:
+        """Shows the sockets of running services, since one seen through an overlay is deaf.
+
+        Without it name services (nscd, sssd), for example, would know no user.
+        """
+        for path in mounts.listening_sockets()[:_MOST_SOCKETS]:
+            if not self._is_kernel_folder(path) and os.access(path, os.W_OK):
+                try:
+                    self._show_readonly(path)
+                except OSError:  # gone by now, or out of reach in the view: it stays deaf
+                    continue
 
     def _keep(self, folder: str) -> None:
         target = self._inside(os.path.realpath(folder))
