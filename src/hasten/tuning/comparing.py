@@ -6,6 +6,7 @@ child processes and, in notebooks, the loop of this process.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Generator
@@ -23,8 +24,9 @@ from hasten.records import (
     RunBlock,
     Setting,
 )
-from hasten.statistics import Comparison, Family, Verdict, block_length
+from hasten.statistics import Comparison, Family, Verdict, block_length, block_noise
 
+_MANY = 10_000  # pairs: until the verdict or the end of time
 _MUCH_SLOWER = 4.0  # a block that takes so much longer than usual is cut short
 
 #: What a search may ask for, and what it is answered. `Fresh`: the child had to be replaced for
@@ -39,6 +41,7 @@ class Fresh:
 
 Answer = Message | Fresh
 Progress = Callable[[Ratio | None, int], None]
+Steps = Generator[Command, Answer, None]
 
 
 class Clock:
@@ -71,8 +74,8 @@ class Clock:
 class Compared:
     """What came of one comparison."""
 
-    verdict: Verdict | None
-    ratio: Ratio | None
+    verdict: Verdict | None = None  # None: not decided
+    ratio: Ratio | None = None
     pairs: int = 0
     seconds: float = 0.0
     compile_seconds: float = 0.0
@@ -95,17 +98,23 @@ class Bench:
     def length(self, *settings: Setting) -> int:
         """Iterations in a block: whole accumulation windows, long against what is in flight."""
         flight = max(self.in_flight(setting) for setting in settings)
-        count = block_length([s * 1000 for s in self.profile.iteration_seconds], flight)
+        together = max(self.workers(setting) for setting in settings)
+        count = block_length(milliseconds(self.profile), flight, together)
         window = max(1, round(self.profile.iterations_per_step))
         return -(-count // window) * window
 
+    def workers(self, setting: Setting) -> int:
+        """Worker processes of the training loader."""
+        value, loader = setting.get("loader-workers"), self.profile.loader
+        if value is not None:
+            return int(value["workers"])
+        return loader.workers if loader is not None else 0
+
     def in_flight(self, setting: Setting) -> int:
         """Batches that workers have ready or in work."""
-        value = setting.get("loader-workers")
-        if value is not None:
-            return int(value["workers"]) * int(value.get("prefetch") or 2)
-        loader = self.profile.loader
-        return loader.workers * (loader.prefetch or 2) if loader is not None else 0
+        value, loader = setting.get("loader-workers"), self.profile.loader
+        ahead = value.get("prefetch") if value is not None else loader.prefetch if loader else None
+        return self.workers(setting) * int(ahead or 2)
 
     def block(self, setting: Setting, iterations: int, hold: bool = False) -> RunBlock:
         """The command for one block; a change of setting has uncounted iterations first."""
@@ -122,87 +131,122 @@ class Bench:
         self._last = None
 
 
+def milliseconds(profile: Profile) -> list[float]:
+    """The watched iterations, in the unit of the statistics."""
+    return [seconds * 1000 for seconds in profile.iteration_seconds]
+
+
+def new_family(profile: Profile) -> Family:
+    """A family of comparisons that knows what blocks of the script as it is differ by."""
+    times = milliseconds(profile)
+    length = block_length(times)
+    try:
+        return Family(noise=block_noise(times, length))
+    except ValueError:  # too few iterations were watched: the random order alone has to do
+        return Family()
+
+
 def epoch_share(bench: Bench, setting: Setting, block: BlockDone) -> float:
     """Seconds an iteration that the pool starts of each epoch add to what blocks show."""
     epoch = bench.profile.iterations_per_epoch
     value = setting.get("loader-workers")
-    persistent = value.get("persistent", False) if value is not None else (
-        bench.profile.loader is not None and bench.profile.loader.persistent
+    persistent = (
+        value.get("persistent", False)
+        if value is not None
+        else (bench.profile.loader is not None and bench.profile.loader.persistent)
     )
     if not epoch or persistent or not block.pool_seconds or not bench.in_flight(setting):
         return 0.0
     return block.pool_seconds / epoch
 
 
-def compare(
-    bench: Bench,
-    reference: Setting,
-    candidate: Setting,
-    seconds: float,
-    progress: Progress,
-    hold: bool = False,
-) -> Generator[Command, Answer, Compared]:
-    """Measure until there is a verdict or `seconds` of measuring are spent."""
-    begun = bench.clock.spent
-    length = bench.length(reference, candidate)
-    first = yield bench.block(candidate, length, hold)
-    while isinstance(first, Fresh):
-        bench.forget()
-        first = yield bench.block(candidate, length, hold)
-    result = Compared(None, None)
-    if isinstance(first, BlockDone):
-        result.compile_seconds = first.compile_seconds
-        bench.clock.exclude(first.compile_seconds, compiling=True)
-        result.problem = _problem(first)
-        if not result.problem:
-            yield from _turns(bench, result, reference, candidate, seconds, progress, hold)
-    else:
-        result.problem = _failure(first)
-    result.seconds = bench.clock.spent - begun
-    return result
+class Race:
+    """A comparison that can be taken up again and again: valid whenever it stops."""
 
+    def __init__(
+        self,
+        bench: Bench,
+        reference: Setting,
+        candidate: Setting,
+        progress: Progress,
+        hold: bool = False,
+    ) -> None:
+        self.result = Compared()
+        self._bench, self._reference, self.candidate = bench, reference, candidate
+        self._progress, self._hold = progress, hold
+        self._comparison: Comparison | None = None
+        self._length = bench.length(reference, candidate)
 
-def _turns(
-    bench: Bench,
-    result: Compared,
-    reference: Setting,
-    candidate: Setting,
-    seconds: float,
-    progress: Progress,
-    hold: bool,
-) -> Generator[Command, Answer, None]:
-    comparison = bench.family.compare()
-    length = bench.length(reference, candidate)
-    end = bench.clock.spent + seconds
-    while comparison.verdict() is None and (bench.clock.spent < end or comparison.pairs < 2):
-        pair = yield from _pair(bench, reference, candidate, length, hold)
-        if isinstance(pair, Failed):
-            result.problem = _failure(pair)
+    @property
+    def open(self) -> bool:
+        """Whether more turns can change anything."""
+        return not self.result.problem and self.result.verdict is None
+
+    @property
+    def nearness(self) -> float:
+        """How near a verdict is: the distance from 1 over the interval's half width."""
+        ratio = self.result.ratio
+        if ratio is None or ratio.high <= ratio.low:
+            return 0.0
+        return abs(math.log(ratio.ratio)) / (0.5 * math.log(ratio.high / ratio.low))
+
+    def turns(self, pairs: int, seconds: float) -> Steps:
+        """Run up to `pairs` more pairs of blocks, for at most about `seconds` of measuring."""
+        begun = self._bench.clock.spent
+        if self._comparison is None:
+            yield from self._first()
+        wanted = self.result.pairs + pairs
+        while self.open and self.result.pairs < wanted:
+            yield from self._turn()
+            if self._bench.clock.spent - begun > seconds:
+                break
+        self.result.seconds += self._bench.clock.spent - begun
+
+    def until(self, seconds: float) -> Steps:
+        """Go on until there is a verdict or `seconds` of measuring are spent."""
+        yield from self.turns(_MANY, seconds)
+
+    def _first(self) -> Steps:
+        """A block that isn't counted: it compiles, starts pools, and shows that it works."""
+        command = self._bench.block(self.candidate, self._length, self._hold)
+        answer = yield command
+        while isinstance(answer, Fresh):
+            self._bench.forget()
+            answer = yield command
+        if not isinstance(answer, BlockDone):
+            self.result.problem = _failure(answer)
             return
-        if pair is None:
-            continue
-        ours, theirs = pair
+        self.result.compile_seconds = answer.compile_seconds
+        self._bench.clock.exclude(answer.compile_seconds, compiling=True)
+        self.result.problem = _problem(answer)
+        self._comparison = self._bench.family.compare()
+
+    def _turn(self) -> Steps:
+        pair = yield from _pair(
+            self._bench, self._reference, self.candidate, self._length, self._hold
+        )
+        if isinstance(pair, Failed):
+            self.result.problem = _failure(pair)
+        elif pair is not None:
+            self._add(*pair)
+
+    def _add(self, ours: BlockDone, theirs: BlockDone) -> None:
+        comparison, result = self._comparison, self.result
+        assert comparison is not None
         result.block = theirs
         if (problem := _problem(theirs)) and _problem(ours) != problem:
             result.problem = problem
             return
-        _add(bench, comparison, result, ours, theirs)
-        progress(result.ratio, comparison.pairs)
-    result.verdict = comparison.final()
-
-
-def _add(
-    bench: Bench, comparison: Comparison, result: Compared, ours: BlockDone, theirs: BlockDone
-) -> None:
-    times = [
-        block.seconds / block.iterations + epoch_share(bench, block.setting, block)
-        for block in (ours, theirs)
-    ]
-    comparison.add(times[0] * ours.iterations, times[1] * ours.iterations)
-    result.reference_iteration, result.candidate_iteration = times
-    interval = comparison.interval()
-    result.ratio = Ratio(interval.ratio, interval.low, interval.high)
-    result.pairs = comparison.pairs
+        times = [
+            block.seconds / block.iterations + epoch_share(self._bench, block.setting, block)
+            for block in (ours, theirs)
+        ]
+        comparison.add(times[0] * self._length, times[1] * self._length)
+        result.reference_iteration, result.candidate_iteration = times
+        interval = comparison.interval()
+        result.ratio = Ratio(interval.ratio, interval.low, interval.high)
+        result.pairs, result.verdict = comparison.pairs, comparison.verdict()
+        self._progress(result.ratio, result.pairs)
 
 
 def _pair(

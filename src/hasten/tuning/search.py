@@ -19,7 +19,8 @@ from hasten.tuning.comparing import (
     Command,
     Compared,
     Progress,
-    compare,
+    Race,
+    Steps,
     prove,
 )
 from hasten.tuning.listener import Listener
@@ -27,10 +28,11 @@ from hasten.tuning.listener import Listener
 _DATA_MATTERS = 1.03  # a loop that data makes slower is at least this much faster without
 _WORTH_IT = 1.02  # a part of a plan that gains less is left out: the cheaper plan is as good
 _ALONE_SHARE = 0.65  # of the budget is for candidates by themselves
+_LOOK = 4  # pairs of blocks that every candidate gets
+_MORE = 2  # pairs between two decisions about who is next
+_PROMISING = 1.01
 _CEILING_SECONDS = 0.08  # of the budget
 _INTERACT = ("threads", "loader-workers")  # share the cores: tried again on top of a plan
-
-Steps = Generator[Command, Answer, None]
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,20 @@ class Found:
     plan_ratio: float = 1.0  # of `setting` against the baseline, as measured so far
 
 
+@dataclass
+class Trial:
+    """One value of one optimisation on its way to a verdict."""
+
+    unit: Optimisation
+    value: Value
+    race: Race
+
+    def promise(self) -> tuple[bool, float]:
+        """What comes first when time is short: gains, and among them what is soonest decided."""
+        ratio = self.race.result.ratio
+        return ratio is None or ratio.ratio > _PROMISING, self.race.nearness
+
+
 class Search:
     """One search over every optimisation that applies."""
 
@@ -74,12 +90,8 @@ class Search:
         if any(unit.data_path for unit, _ in candidates):
             yield from self._ceiling()
             candidates = self._without_free_data(candidates)
-        limit = self.bench.clock.left * _ALONE_SHARE
-        end = self.bench.clock.spent + limit
-        for index, (unit, value) in enumerate(candidates):
-            # What a quick verdict leaves over is there for those that follow.
-            share = (end - self.bench.clock.spent) / (len(candidates) - index)
-            yield from self._alone(unit, value, max(0.0, share))
+        trials = [self._trial(unit, value, {}) for unit, value in candidates]
+        yield from self._race(trials, self.bench.clock.left * _ALONE_SHARE)
         yield from self._combine(candidates)
 
     # --- what to try -----------------------------------------------------------------------
@@ -102,10 +114,9 @@ class Search:
     def _ceiling(self) -> Steps:
         """How much faster the loop is when batches cost nothing."""
         seconds = self.bench.clock.budget * _CEILING_SECONDS
-        compared = yield from compare(
-            self.bench, {}, {}, seconds, self._progress("data-free ceiling", None), hold=True
-        )
-        self.found.data_free = compared.ratio
+        race = Race(self.bench, {}, {}, self._progress("data-free ceiling", None), hold=True)
+        yield from race.until(seconds)
+        self.found.data_free = race.result.ratio
 
     def _without_free_data(
         self, candidates: list[tuple[Optimisation, Value]]
@@ -120,30 +131,51 @@ class Search:
 
     # --- one by one ------------------------------------------------------------------------
 
-    def _alone(self, unit: Optimisation, value: Value, seconds: float) -> Steps:
-        compared = yield from self._measure(unit, value, {}, seconds)
-        if compared.verdict is not Verdict.FASTER:
-            self._tell(_tried(unit, value, compared))
-            return
-        if compared.block is not None:
-            value = unit.refine(value, compared.block, self.bench.profile)
-        refused = yield from self._refusal(unit, value)
-        self._tell(_tried(unit, value, compared, refused, self._numerics(unit)))
-        ratio = compared.ratio.ratio if compared.ratio is not None else 1.0
-        if not refused and ratio > self.found.winners.get(unit.name, (None, 1.0))[1]:
-            self.found.winners[unit.name] = (value, ratio)
-            if ratio > self.found.plan_ratio:
-                self.found.setting, self.found.plan_ratio = {unit.name: value}, ratio
-
-    def _measure(
-        self, unit: Optimisation, value: Value, reference: Setting, seconds: float
-    ) -> Generator[Command, Answer, Compared]:
+    def _trial(self, unit: Optimisation, value: Value, reference: Setting) -> Trial:
         candidate = {**reference, unit.name: value}
-        if "compile" in candidate:
-            self.listener.compiling(" + ".join(candidate))
         progress = self._progress(unit.name, value)
-        progress(None, 0)
-        return (yield from compare(self.bench, reference, candidate, seconds, progress))
+        return Trial(unit, value, Race(self.bench, reference, candidate, progress))
+
+    def _race(self, trials: list[Trial], seconds: float) -> Steps:
+        """A look at each, then time for those that promise most and are soonest decided."""
+        end = self.bench.clock.spent + seconds
+        for index, trial in enumerate(trials):
+            share = (end - self.bench.clock.spent) / (len(trials) - index)
+            yield from self._turns(trial, _LOOK, share)
+        while self.bench.clock.spent < end and (left := [t for t in trials if t.race.open]):
+            trial = max(left, key=Trial.promise)
+            yield from self._turns(trial, _MORE, end - self.bench.clock.spent)
+        for trial in trials:
+            if trial.race.open:
+                self._tell(_tried(trial))
+
+    def _turns(self, trial: Trial, pairs: int, seconds: float) -> Steps:
+        if trial.race.result.pairs == 0 and "compile" in trial.race.candidate:
+            self.listener.compiling(" + ".join(trial.race.candidate))
+        yield from trial.race.turns(pairs, seconds)
+        if not trial.race.open:
+            yield from self._decided(trial)
+
+    def _decided(self, trial: Trial) -> Steps:
+        """A verdict on a candidate alone: the faster ones have to pass their proof."""
+        unit, compared = trial.unit, trial.race.result
+        if compared.problem or compared.verdict is not Verdict.FASTER or compared.ratio is None:
+            self._tell(_tried(trial))
+            return
+        trial.value = self._refined(trial)
+        refused = yield from self._refusal(unit, trial.value)
+        self._tell(_tried(trial, refused, self._numerics(unit)))
+        ratio = compared.ratio.ratio
+        if not refused and ratio > self.found.winners.get(unit.name, (None, 1.0))[1]:
+            self.found.winners[unit.name] = (trial.value, ratio)
+            if ratio > self.found.plan_ratio:
+                self.found.setting, self.found.plan_ratio = {unit.name: trial.value}, ratio
+
+    def _refined(self, trial: Trial) -> Value:
+        block = trial.race.result.block
+        if block is None:
+            return trial.value
+        return trial.unit.refine(trial.value, block, self.bench.profile)
 
     def _refusal(self, unit: Optimisation, value: Value) -> Generator[Command, Answer, str]:
         """Why a faster candidate may not be used, or an empty string."""
@@ -193,19 +225,20 @@ class Search:
 
     def _on_top(self, unit: Optimisation, value: Value, seconds: float) -> Steps:
         plan = dict(self.found.setting)
-        compared = yield from self._measure(unit, value, plan, seconds)
-        wanted = compared.verdict is Verdict.FASTER
-        refused = ""
+        trial = self._trial(unit, value, plan)
+        if "compile" in trial.race.candidate:
+            self.listener.compiling(" + ".join(trial.race.candidate))
+        yield from trial.race.until(seconds)
+        compared, refused = trial.race.result, ""
+        wanted = compared.verdict is Verdict.FASTER and not compared.problem
         if wanted and compared.ratio is not None and compared.ratio.ratio < _WORTH_IT:
             refused = "gains less than 2 % on top of the plan, which is cheaper without"
         elif wanted:
-            if compared.block is not None:
-                value = unit.refine(value, compared.block, self.bench.profile)
-            refused = yield from self._refusal(unit, value)
-        against = " + ".join(plan)
-        self._tell(_tried(unit, value, compared, refused, self._numerics(unit), against))
+            trial.value = self._refined(trial)
+            refused = yield from self._refusal(unit, trial.value)
+        self._tell(_tried(trial, refused, self._numerics(unit), " + ".join(plan)))
         if wanted and not refused and compared.ratio is not None:
-            self.found.setting = {**plan, unit.name: value}
+            self.found.setting = {**plan, unit.name: trial.value}
             self.found.plan_ratio *= compared.ratio.ratio
 
     # --- telling ---------------------------------------------------------------------------
@@ -222,14 +255,13 @@ class Search:
 
 
 def _tried(
-    unit: Optimisation,
-    value: Value,
-    compared: Compared,
+    trial: Trial,
     refused: str = "",
     numerics: str | None = None,
     against: str = "baseline",
 ) -> Tried:
     """The row for the table."""
+    unit, value, compared = trial.unit, trial.value, trial.race.result
     verdict = compared.verdict.value if compared.verdict is not None else Verdict.CANNOT_TELL.value
     if compared.problem:
         verdict = "failed"

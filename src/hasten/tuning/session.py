@@ -11,15 +11,14 @@ from hasten.environment import Environment, look
 from hasten.errors import HastenError
 from hasten.instrument.shield.launch import ShieldMode, available_modes
 from hasten.records import Outcome, Profile
-from hasten.statistics import Family
-from hasten.tuning.comparing import Bench, Clock
+from hasten.tuning.comparing import Bench, Clock, new_family
 from hasten.tuning.driver import Driver
 from hasten.tuning.listener import Listener
 from hasten.tuning.process import Child
 from hasten.tuning.search import Found, Scope, Search
 from hasten.tuning.siblings import Confirmed, Siblings
 
-_WATCHED = 30  # iterations
+_WATCHED = 120  # iterations, unless that takes too long
 _WATCH_SHARE = 0.1  # of the budget, at most
 _CONFIRM_SHARE = 0.25  # of the budget is kept for the confirmation
 _MEMORY_SHARE = 0.8  # of what is free may be taken by two siblings
@@ -94,7 +93,7 @@ class Session:
         return profile
 
     def _search(self, profile: Profile, clock: Clock) -> None:
-        bench = Bench(profile, Family(), clock, random.Random(self.request.seed))
+        bench = Bench(profile, new_family(profile), clock, random.Random(self.request.seed))
         scope = Scope(self.request.allow, self.request.only, self.request.skip)
         self.driver.clock = clock
         self.search = Search(bench, self.environment, scope, self.listener)

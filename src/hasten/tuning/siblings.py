@@ -12,12 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hasten.records import BlockDone, Ratio, RunBlock, Setting, Watch
-from hasten.statistics import Comparison, Family, Verdict
-from hasten.tuning.comparing import Bench, epoch_share
+from hasten.statistics import Comparison, Verdict
+from hasten.tuning.comparing import Bench, epoch_share, new_family
 from hasten.tuning.process import Child, Gone
 
 _COMPILE_SECONDS = 1800.0
 _PAIRS = 400
+_ALPHA = 0.01  # chance that the quoted interval misses; there is only this one
 
 
 @dataclass
@@ -60,7 +61,7 @@ class Siblings:
             seconds: of measuring.
             together: whether memory holds both children at a time.
         """
-        comparison = Family().compare()
+        comparison = Comparison(_ALPHA, noise=new_family(self._bench.profile).noise)
         problem = ""
         end = self._bench.clock.spent + seconds
         try:
