@@ -17,10 +17,10 @@ Deviations = dict[str, Deviation]
 FLOOR = 0.1
 #: Errors beyond these are refused whatever the sensitivity is: the update points elsewhere.
 CAP, CAP_OVERALL = 0.9, 0.5
-#: A part of the squared norm that turns to zeros; a hundredth of all entries is 0.01.
-LOST = 3e-3
+#: The part of the entries that may turn to zeros.
+LOST = 2e-3
 #: The scale of the gradient: standard errors that are allowed, and the format-free allowance.
-SCALE_ERRORS, SCALE_FLOOR = 5.0, 1e-4
+SCALE_ERRORS, SCALE_FLOOR = 4.0, 1e-4
 _PRIOR_DRAWS, _PRIOR_UNITS = 4, 0.25  # what the spread of the scale is before any draw, in units
 
 
@@ -33,6 +33,7 @@ class Check:
     figure: float
     bound: float
     text: str = ""
+    rank: int = 0  # of several that fail, the highest names the cause
 
     @property
     def passed(self) -> bool:
@@ -123,15 +124,35 @@ def _overall_error(deviations: Deviations) -> float:
     return _ratio(whole.difference, max(whole.reference, whole.floor))
 
 
-def check_lost(candidate: Deviations, draws: Sequence[Deviations]) -> Check:
-    """How much of the gradient has turned to exact zeros."""
-    whole = overall(candidate)
-    part = whole.lost / whole.reference if whole.reference else 0.0
-    usual = [o.lost / o.reference for d in draws if (o := overall(d)).reference]
-    bound = max(LOST, 4 * max(usual, default=0.0))
+def left_out(deviations: Deviations) -> float:
+    """The part of a gradient's entries that turned to exact zeros, less that of the reverse.
+
+    A unit that falls silent by a rounding takes its row along; as many wake up that way.
+    """
+    whole = overall(deviations)
+    return (whole.lost - whole.gained) / max(1, whole.large)
+
+
+def lost_bound(draws: Sequence[float], candidates: int) -> float:
+    """What the mean of so many candidates may leave out."""
+    spread = max((abs(d) for d in draws), default=0.0)
+    return max(LOST, 3 * spread / math.sqrt(candidates))
+
+
+def check_lost(candidate: Deviations, draws: Sequence[float], candidates: Sequence[float]) -> Check:
+    """How many entries of the gradient have turned to exact zeros.
+
+    Args:
+        candidate: the first replay, which says where they are.
+        draws: what rounding alone leaves out.
+        candidates: what the candidate's replays leave out.
+    """
+    part, bound = statistics.fmean(candidates), lost_bound(draws, len(candidates))
     worst = max(candidate, key=lambda n: candidate[n].lost, default="")
     text = f"{part:.1%} of the gradient is lost (most in `{worst}`), allowed {bound:.1%}"
-    return Check("lost gradient", worst, part, bound, text)
+    whole = overall(candidate)
+    explains = whole.gone > whole.difference / 2
+    return Check("lost gradient", worst, part, bound, text, rank=1 if explains else 0)
 
 
 def check_finite(what: str, candidate: Deviations) -> Check | None:
@@ -144,7 +165,7 @@ def check_finite(what: str, candidate: Deviations) -> Check | None:
         f"{sum(bad.values())} values of the {what} aren't finite, in `{worst}`; "
         "the reference has none"
     )
-    return Check(what, worst, float(sum(bad.values())), 0.0, text)
+    return Check(what, worst, float(sum(bad.values())), 0.0, text, rank=2)
 
 
 # --- the scale of the gradient ---------------------------------------------------------------
@@ -160,7 +181,7 @@ def weights(draws: Sequence[Deviations]) -> dict[str, float]:
     for name in draws[0] if draws else ():
         ratios = [_ratio(d[name].difference, d[name].reference) for d in draws if name in d]
         if draws[0][name].count > 1 and draws[0][name].reference:
-            noise[name] = max(max(ratios), 1e-12)
+            noise[name] = max(*ratios, 1e-12)
     least = min(noise.values(), default=1.0)
     return {name: (least / n) ** 2 for name, n in noise.items()}
 
@@ -182,12 +203,31 @@ def scale_bound(draws: Sequence[float], candidates: int, unit: Format) -> float:
     return max(SCALE_FLOOR, SCALE_ERRORS * standard_error + unit.unit / 8)
 
 
-def check_scale(draws: Sequence[float], candidates: Sequence[float], unit: Format) -> Check:
-    """Whether the gradient is scaled: a loss or a gradient multiplied by 1.01, or 1 % left out."""
+def spread(deviations: Deviations, weight: dict[str, float]) -> float:
+    """Squared relative error, weighted as the scale is."""
+    known = [
+        (w, d.difference / d.reference) for n, w in weight.items() if (d := deviations[n]).reference
+    ]
+    total = sum(w for w, _ in known)
+    return sum(w * value for w, value in known) / total if total else 0.0
+
+
+def check_scale(
+    draws: Sequence[float], candidates: Sequence[float], unit: Format, noise: float = 1.0
+) -> Check:
+    """Whether the gradient is scaled: a loss or a gradient multiplied by 1.01, or 1 % left out.
+
+    Rounding shortens a gradient by about half its squared relative error; the draws show by how
+    much.
+
+    Args:
+        draws: scales of replays with random roundings, less 1.
+        candidates: the same of the candidate.
+        unit: the format.
+        noise: squared error of the candidate in parts of that of the draws.
+    """
     bound = scale_bound(draws, len(candidates), unit)
     middle = statistics.fmean(draws) if draws else 0.0
-    excess = statistics.fmean(candidates) - middle
-    text = (
-        f"the gradient is {1 + excess:.4f} times the reference's along it, allowed 1 ± {bound:.4f}"
-    )
-    return Check("scale", "gradient", abs(excess), bound, text)
+    excess = statistics.fmean(candidates) - middle * min(1.0, noise)
+    text = f"the gradient is {1 + excess:.4f} times the reference's, allowed 1 ± {bound:.4f}"
+    return Check("scale", "gradient", abs(excess), bound, text, rank=1)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 _CHUNK = 1 << 20  # elements in double precision at a time
+_SMALL = 0.1  # of the root mean square: what is smaller may well be rounded to zero
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -20,7 +21,10 @@ class Deviation:
         difference: squared norm of candidate minus reference.
         reference: squared norm of the reference.
         product: scalar product of both.
-        lost: squared norm of the reference where the candidate is zero.
+        large: elements of the reference that aren't small beside the others of this tensor.
+        lost: how many of those are exactly zero in the candidate.
+        gained: the other way round.
+        gone: squared norm of the reference where the candidate is exactly zero.
         bad: elements of the candidate that aren't finite.
         reference_bad: the same of the reference.
         equal: the same bits, and the same format.
@@ -31,7 +35,10 @@ class Deviation:
     difference: float
     reference: float
     product: float
-    lost: float
+    large: int
+    lost: int
+    gained: int
+    gone: float
     bad: int
     reference_bad: int
     equal: bool
@@ -48,34 +55,51 @@ def deviation(
 ) -> Deviation:
     """Compare two tensors of one shape; None counts as zero (no gradient)."""
     if candidate is None and reference is None:
-        return Deviation(0, 0.0, 0.0, 0.0, 0.0, 0, 0, True, floor)
+        return Deviation(0, 0.0, 0.0, 0.0, 0, 0, 0, 0.0, 0, 0, True, floor)
     present = candidate if candidate is not None else reference
     assert present is not None
     a = _flat(candidate if candidate is not None else torch.zeros_like(present))
     b = _flat(reference if reference is not None else torch.zeros_like(present))
     if a.shape != b.shape:
-        return Deviation(b.numel(), math.inf, 1.0, 0.0, 0.0, 0, 0, False, floor)
+        return Deviation(b.numel(), math.inf, 1.0, 0.0, 0, 0, 0, 0.0, 0, 0, False, floor)
     equal = candidate is not None and reference is not None and same_bits(candidate, reference)
-    sums = [_sums(x, y) for x, y in zip(a.split(_CHUNK), b.split(_CHUNK), strict=True)]
-    total = torch.stack(sums).sum(0).tolist() if sums else [0.0] * 6
-    difference, norm, product, lost, bad, reference_bad = total
+    small = _SMALL**2 * b.double().square().mean() if b.numel() else b
+    pairs = zip(torch.split(a, _CHUNK), torch.split(b, _CHUNK), strict=True)
+    sums = [_sums(x, y, small) for x, y in pairs]
+    total = torch.stack(sums).sum(0).tolist() if sums else [0.0] * 9
+    difference, norm, product, gone, *counts = total
+    large, lost, gained, bad, reference_bad = (int(count) for count in counts)
     return Deviation(
-        b.numel(), difference, norm, product, lost, int(bad), int(reference_bad), equal, floor
+        count=b.numel(),
+        difference=difference,
+        reference=norm,
+        product=product,
+        large=large,
+        lost=lost,
+        gained=gained,
+        gone=gone,
+        bad=bad,
+        reference_bad=reference_bad,
+        equal=equal,
+        floor=floor,
     )
 
 
-def _sums(candidate: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+def _sums(candidate: torch.Tensor, reference: torch.Tensor, small: torch.Tensor) -> torch.Tensor:
     c, r = candidate.double(), reference.double()
     bad, reference_bad = ~torch.isfinite(c), ~torch.isfinite(r)
     wrong = bad | reference_bad
     c, r = c.masked_fill(wrong, 0.0), r.masked_fill(wrong, 0.0)
-    squares = r * r
+    large = (r != 0) & (r * r >= small)
     return torch.stack(
         [
             (c - r).square().sum(),
-            squares.sum(),
+            r.square().sum(),
             (c * r).sum(),
-            squares.masked_fill(c != 0, 0.0).sum(),
+            r.square().masked_fill(c != 0, 0.0).sum(),
+            large.sum().double(),
+            (large & (c == 0)).sum().double(),
+            ((r == 0) & (c != 0) & (c * c >= small)).sum().double(),
             bad.sum().double(),
             reference_bad.sum().double(),
         ]
@@ -125,7 +149,10 @@ def overall(deviations: dict[str, Deviation]) -> Deviation:
         difference=sum(d.difference for d in parts),
         reference=sum(d.reference for d in parts),
         product=sum(d.product for d in parts),
+        large=sum(d.large for d in parts),
         lost=sum(d.lost for d in parts),
+        gained=sum(d.gained for d in parts),
+        gone=sum(d.gone for d in parts),
         bad=sum(d.bad for d in parts),
         reference_bad=sum(d.reference_bad for d in parts),
         equal=all(d.equal for d in parts),

@@ -97,7 +97,10 @@ def _proof(name: str, numerics: str, verdicts: list[Verdict]) -> Proof:
     shown = max((v.numerics for v in verdicts), key=_ORDER.index)
     failed = [check for verdict in verdicts for check in verdict.failed]
     notes = "; ".join(dict.fromkeys(v.note for v in verdicts if v.note))
-    check = max(failed or [c for v in verdicts for c in v.checks], key=lambda c: c.strain)
+    check = max(
+        failed or [c for v in verdicts for c in v.checks],
+        key=lambda c: (c.rank if failed else 0, c.strain),
+    )
     line = check.line
     passed = not failed
     if passed and numerics == "exact" and shown != "exact":

@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hasten.instrument.proof.bounds import (
+    SCALE_FLOOR,
     Check,
+    Deviations,
     check_errors,
     check_finite,
     check_lost,
     errors,
+    left_out,
 )
 from hasten.instrument.proof.calls import RecordedCall, Replay, replay
 from hasten.instrument.proof.deviation import overall
@@ -20,10 +23,10 @@ from hasten.instrument.proof.sensitivity import (
     Differences,
     Sensitivity,
     differences,
+    fine_checks,
     measure,
-    scale_check,
 )
-from hasten.instrument.proof.streams import moments, other_stream
+from hasten.instrument.proof.streams import other_stream
 
 #: A model that differs from itself by more on the same input can't be compared with anything.
 _OWN_NOISE = 0.01
@@ -133,17 +136,20 @@ def _judge_rounding(
             verdict.numerics = "statistics"
             verdict.note = "another random stream: statistics"
             return verdict
-    if not verdict.failed:
+    if verdict.failed:
+        verdict.checks += _causes(differences(seen, first, unit).gradients)
+    else:
         sides.candidate()
         seen = replay(call, mode=mode() if mode else None)
         gradients = differences(seen, first, unit).gradients
-        check = scale_check(call, sensitivity, gradients, sides.reference, sides.candidate, mode)
-        verdict.checks.append(check)
+        verdict.checks += fine_checks(
+            call, sensitivity, gradients, sides.reference, sides.candidate, mode
+        )
     return verdict
 
 
 def _checks(first: Replay, seen: Replay, draws: list[Differences], unit: Format) -> list[Check]:
-    """Every check but that of the scale."""
+    """Every check but the fine ones."""
     found = differences(seen, first, unit)
     checks = [check for what, part in _parts(found) if (check := check_finite(what, part))]
     checks += _structure(first, seen)
@@ -152,8 +158,21 @@ def _checks(first: Replay, seen: Replay, draws: list[Differences], unit: Format)
     checks += check_errors("gradient error", found.gradients, [d.gradients for d in draws], unit)
     checks += check_errors("output error", found.outputs, [d.outputs for d in draws], unit)
     updates = [d.updates for d in draws]
-    checks += check_errors("buffer update error", found.updates, updates, unit, together=False)
-    return [*checks, check_lost(found.gradients, [d.gradients for d in draws])]
+    return checks + check_errors(
+        "buffer update error", found.updates, updates, unit, together=False
+    )
+
+
+def _causes(gradients: Deviations) -> list[Check]:
+    """Failing checks that name the cause, when an error is one of scale or of holes."""
+    whole = overall(gradients)
+    excess = whole.projection - 1
+    causes = []
+    if whole.difference and excess**2 * whole.reference > 0.9 * whole.difference:
+        text = f"the gradient is {whole.projection:.4f} times the reference's"
+        causes.append(Check("scale", "gradient", abs(excess), SCALE_FLOOR, text, rank=1))
+    holes = check_lost(gradients, [], [left_out(gradients)])
+    return [*causes, holes] if holes.rank and not holes.passed else causes
 
 
 def _structure(first: Replay, seen: Replay) -> list[Check]:
@@ -161,12 +180,12 @@ def _structure(first: Replay, seen: Replay) -> list[Check]:
     checks = []
     for name, gradient in first.gradients.items():
         if gradient is not None and seen.gradients.get(name) is None:
-            checks.append(Check("gradient", name, 1.0, 0.0, f"no gradient at `{name}`"))
+            checks.append(Check("gradient", name, 1.0, 0.0, f"no gradient at `{name}`", rank=2))
     for path, dtype in first.dtypes.items():
         now = seen.dtypes.get(path)
         if now != dtype:
             text = f"{path} comes as {_name(now)}, not as {_name(dtype)}"
-            checks.append(Check("output", path, 1.0, 0.0, text))
+            checks.append(Check("output", path, 1.0, 0.0, text, rank=2))
     return checks
 
 
@@ -177,7 +196,10 @@ def _with_same_draws(
     sides.candidate()
     if call.root.reduced is None or call.root.compiled:
         return None
-    seen = replay(call, mode=FloatDraws())  # type: ignore[no-untyped-call]
+    try:
+        seen = replay(call, mode=FloatDraws())  # type: ignore[no-untyped-call]
+    except RuntimeError:  # an operation of the script's own that minds the format
+        return None
     note = f"random numbers are drawn in {_name(call.root.reduced)}; compared with the same ones"
     verdict = Verdict(_checks(first, seen, draws, unit), "rounding", note)
     return None if verdict.failed else verdict
@@ -186,10 +208,7 @@ def _with_same_draws(
 def _only_another_stream(call: RecordedCall, sides: Sides, verdict: Verdict) -> bool:
     if any(check.bound == 0.0 for check in verdict.failed):  # not finite, or missing
         return False
-    sides.reference()
-    usual = moments(call)
-    sides.candidate()
-    return other_stream(moments(call), usual)
+    return other_stream(call, sides.reference, sides.candidate)
 
 
 def _sensitivity(call: RecordedCall, sides: Sides, unit: Format) -> Sensitivity:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,9 +14,13 @@ import torch
 from hasten.instrument.proof.bounds import (
     Check,
     Deviations,
+    check_lost,
     check_scale,
+    left_out,
+    lost_bound,
     scale,
     scale_bound,
+    spread,
     weights,
 )
 from hasten.instrument.proof.calls import RecordedCall, Replay, replay
@@ -23,8 +28,8 @@ from hasten.instrument.proof.deviation import compare
 from hasten.instrument.proof.rounding import Format, Noise, Rounding
 
 DRAWS = 3
-SCALE_WANTED = 0.006  # a bound below this shows a hundredth
-_MOST_DRAWS, _MOST_SECONDS = 16, 10.0
+WANTED = 0.0045  # a bound below this shows a hundredth
+_MOST_DRAWS, _MOST_SECONDS = 16, 6.0
 
 
 @dataclass(frozen=True)
@@ -69,11 +74,13 @@ class Sensitivity:
         return [draw.gradients for draw in self.draws]
 
 
-def measure(call: RecordedCall, unit: Format, count: int = DRAWS) -> Sensitivity:
+def measure(call: RecordedCall, unit: Format, count: int = DRAWS, start: int = 0) -> Sensitivity:
     """Replay a call with random roundings, under the setting that is in force."""
     with torch.compiler.set_stance("force_eager"):  # compiled code can't be looked into
         base = replay(call)
-        draws = [differences(_rounded(call, unit, k), base, unit) for k in range(count)]
+        draws = [
+            differences(_rounded(call, unit, k), base, unit) for k in range(start, start + count)
+        ]
     return Sensitivity(unit, draws)
 
 
@@ -82,15 +89,15 @@ def _rounded(call: RecordedCall, unit: Format, seed: int) -> Replay:
     return replay(call, mode=Rounding(unit, seed), back=noise.moved)
 
 
-def scale_check(
+def fine_checks(
     call: RecordedCall,
     sensitivity: Sensitivity,
     first: Deviations,
     reference: Callable[[], None],
     candidate: Callable[[], None],
     mode: Callable[[], Any] | None = None,
-) -> Check:
-    """Whether the candidate's gradient is scaled, with as many replays as it takes to see 1 %.
+) -> list[Check]:
+    """Whether the gradient is scaled or has holes, with the replays it takes to see 1 %.
 
     Further replays are made in pairs at weights and inputs moved by one rounding, where the
     candidate rounds independently.
@@ -103,24 +110,36 @@ def scale_check(
         candidate: puts the candidate into force.
         mode: makes a context for the candidate's replays.
     """
-    unit = sensitivity.unit
-    weight = weights(sensitivity.gradients[:DRAWS])
-    draws = [scale(d, weight) for d in sensitivity.gradients]
-    seen = [scale(first, weight)]
+    unit, seen = sensitivity.unit, [first]
     end = time.monotonic() + _MOST_SECONDS
-    while scale_bound(draws, len(seen), unit) > SCALE_WANTED and len(seen) < _MOST_DRAWS:
+    weight = weights(sensitivity.gradients[:DRAWS])
+    while len(seen) < _MOST_DRAWS and not _seen_enough(sensitivity, weight, len(seen)):
         if time.monotonic() > end:
             break
         seed = len(seen)
         candidate()
         moved = _moved(call, unit, seed, mode() if mode else None)
         reference()
-        seen.append(scale(compare(moved.gradients, _moved(call, unit, seed).gradients), weight))
-        if len(draws) < len(seen):
-            with torch.compiler.set_stance("force_eager"):
-                draw = compare(_rounded(call, unit, seed + DRAWS).gradients, replay(call).gradients)
-            draws.append(scale(draw, weight))
-    return check_scale(draws, seen, unit)
+        seen.append(compare(moved.gradients, _moved(call, unit, seed).gradients))
+        if len(sensitivity.draws) < len(seen):
+            sensitivity.draws += measure(call, unit, 1, len(sensitivity.draws)).draws
+    draws = sensitivity.gradients
+    usual = statistics.fmean(spread(d, weight) for d in draws)
+    now = statistics.fmean(spread(d, weight) for d in seen)
+    scales = [scale(d, weight) for d in seen]
+    noise = now / usual if usual else 1.0
+    return [
+        check_scale([scale(d, weight) for d in draws], scales, unit, noise),
+        check_lost(first, [left_out(d) for d in draws], [left_out(d) for d in seen]),
+    ]
+
+
+def _seen_enough(sensitivity: Sensitivity, weight: dict[str, float], count: int) -> bool:
+    """Whether so many replays of the candidate would show a hundredth."""
+    draws = sensitivity.gradients
+    scaled = scale_bound([scale(d, weight) for d in draws], count, sensitivity.unit)
+    lost = lost_bound([left_out(d) for d in draws], count)
+    return scaled <= WANTED and lost <= WANTED
 
 
 def _moved(call: RecordedCall, unit: Format, seed: int, mode: Any = None) -> Replay:

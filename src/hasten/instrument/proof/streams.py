@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 
 import torch
 
 from hasten.instrument.proof.calls import RecordedCall, replay
+from hasten.instrument.proof.deviation import compare, overall
 from hasten.instrument.proof.state import reseed
 
 SEEDS = 8
 #: Squared distance of two means over SEEDS, in parts of what chance gives: 1 on average.
 _DISTANCE = 1.6
+#: Squared distance from the same seed, in parts of what two streams give: 1 on average.
+_APART = 0.5
 _SPREAD = (0.6, 1.7)  # spread between streams, candidate over reference
 
 
@@ -40,21 +44,33 @@ class _Moments:
         return self.squares / max(1, self.count - 1)
 
 
-def moments(call: RecordedCall) -> _Moments:
-    """Gradients over SEEDS random streams under the setting in force."""
-    found = _Moments()
-    for seed in range(SEEDS):
-        found.add(replay(call, seed=partial(reseed, 7919 * (seed + 1))).gradients)
-    return found
+def other_stream(
+    call: RecordedCall, reference: Callable[[], None], candidate: Callable[[], None]
+) -> bool:
+    """Whether both sides differ as two random streams do, and in nothing else that can be seen.
 
-
-def other_stream(candidate: _Moments, reference: _Moments) -> bool:
-    """Whether both have the same mean and spread over random streams, as far as can be seen."""
-    if not reference.variance or candidate.mean.keys() != reference.mean.keys():
+    From the same seed, the gradients of two streams differ by the spread of both; over seeds,
+    they have the same mean and the same spread.
+    """
+    usual, seen, apart = _Moments(), _Moments(), 0.0
+    for number in range(1, SEEDS + 1):
+        seed = partial(reseed, 7919 * number)
+        reference()
+        a = replay(call, seed=seed).gradients
+        candidate()
+        b = replay(call, seed=seed).gradients
+        usual.add(a)
+        seen.add(b)
+        apart += overall(compare(b, a)).difference / SEEDS
+    if not usual.variance or seen.mean.keys() != usual.mean.keys():
         return False
+    both = seen.variance + usual.variance
     distance = sum(
-        float((candidate.mean[name] - mean).square().sum()) for name, mean in reference.mean.items()
+        float((seen.mean[name] - mean).square().sum()) for name, mean in usual.mean.items()
     )
-    expected = (candidate.variance + reference.variance) / SEEDS
-    spread = math.sqrt(candidate.variance / reference.variance)
-    return distance < _DISTANCE * expected and _SPREAD[0] < spread < _SPREAD[1]
+    ratio = math.sqrt(seen.variance / usual.variance)
+    return (
+        apart > _APART * both
+        and distance < _DISTANCE * both / SEEDS
+        and _SPREAD[0] < ratio < _SPREAD[1]
+    )
