@@ -26,7 +26,9 @@ from hasten.records import LoaderFacts, OptimizerFacts, Outcome, Profile, Ratio,
 
 ROOT = Path(__file__).parent.parent
 _MARK = "HASTEN_TEST_MARK"
-_PATIENCE = 5.0  # seconds for threads and processes that are about to end
+_PATIENCE = float(
+    os.environ.get("HASTEN_TEST_PATIENCE", "5")
+)  # seconds for threads and processes that are about to end
 #: Kept by Python itself for the whole run.
 _PYTHONS_OWN = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 #: Set by pytest, and by libraries once they are loaded.
