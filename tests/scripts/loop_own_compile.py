@@ -6,7 +6,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 torch.manual_seed(0)
 loader = DataLoader(TensorDataset(torch.randn(640, 16), torch.randn(640, 1)), batch_size=16)
-model = torch.compile(nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 1)), backend="eager")
+model = torch.compile(
+    nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 1)), backend="eager"
+)
 optimizer = torch.optim.Adam(model.parameters())
 for _ in range(3):
     for x, y in loader:

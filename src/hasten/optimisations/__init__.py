@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import entry_points
 
@@ -31,8 +32,14 @@ def discover() -> dict[str, Optimisation]:
     names += [entry.module for entry in entry_points(group=_ENTRY_POINTS)]
     for name in names:
         importlib.import_module(name)
-    units = [cls() for cls in Optimisation.__subclasses__() if cls.__module__ in names]
+    units = [cls() for cls in _below(Optimisation) if cls.__module__ in names]
     return {unit.name: unit for unit in sorted(units, key=lambda unit: (unit.order, unit.name))}
+
+
+def _below(base: type[Optimisation]) -> Iterator[type[Optimisation]]:
+    for cls in base.__subclasses__():
+        yield cls
+        yield from _below(cls)
 
 
 def find(name: str) -> Optimisation:

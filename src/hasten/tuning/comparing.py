@@ -186,8 +186,10 @@ class Race:
     def nearness(self) -> float:
         """How near a verdict is: the distance from 1 over the interval's half width."""
         ratio = self.result.ratio
-        if ratio is None or ratio.high <= ratio.low:
-            return 0.0
+        if ratio is None or ratio.low <= 0.0 or math.isinf(ratio.high):
+            return 0.0  # nothing is ruled out yet
+        if ratio.high == ratio.low:
+            return math.inf
         return abs(math.log(ratio.ratio)) / (0.5 * math.log(ratio.high / ratio.low))
 
     def turns(self, pairs: int, seconds: float) -> Steps:

@@ -17,7 +17,8 @@ ENOUGH = 40  # iterations in one run of the script, without --repeat
 _LEAST = 8  # ... with it: less than one block
 _SYNC = Watch(iterations=1, seconds=0.0)
 _COMPILE_SECONDS = 1800.0  # a compilation that takes longer counts as hanging
-_PATIENCE = 50  # times the usual: a block that takes longer counts as hanging
+_PATIENCE = 20  # times the usual: a block that takes longer counts as hanging
+_STALLED = 60.0  # seconds that are granted in any case
 
 
 class Driver:
@@ -108,7 +109,7 @@ class Driver:
 
     def _limit(self, command: Command) -> float:
         count = command.iterations + command.warmup if isinstance(command, RunBlock) else 8
-        limit = 60.0 + count * self._usual * _PATIENCE
+        limit = min(_STALLED, self.timeout) + count * self._usual * _PATIENCE
         return limit + (_COMPILE_SECONDS if "compile" in command.setting else 0.0)
 
     def _gone(self, gone: Gone, command: Command) -> Answer:

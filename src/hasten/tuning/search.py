@@ -28,6 +28,8 @@ from hasten.tuning.listener import Listener
 _DATA_MATTERS = 1.03  # a loop that data makes slower is at least this much faster without
 _WORTH_IT = 1.02  # a part of a plan that gains less is left out: the cheaper plan is as good
 _ALONE_SHARE = 0.65  # of the budget is for candidates by themselves
+_GLANCE = 2  # pairs that show a candidate to be hopeless
+_HOPELESS = 0.7
 _LOOK = 4  # pairs of blocks that every candidate gets
 _MORE = 2  # pairs between two decisions about who is next
 _PROMISING = 1.01
@@ -67,6 +69,11 @@ class Trial:
     unit: Optimisation
     value: Value
     race: Race
+
+    def hopeless(self) -> bool:
+        """So slow that looking at it again costs more than it can tell."""
+        ratio = self.race.result.ratio
+        return ratio is not None and ratio.ratio < _HOPELESS
 
     def promise(self) -> tuple[bool, float]:
         """What comes first when time is short: gains, and among them what is soonest decided."""
@@ -141,10 +148,15 @@ class Search:
         end = self.bench.clock.spent + seconds
         for index, trial in enumerate(trials):
             share = (end - self.bench.clock.spent) / (len(trials) - index)
-            yield from self._turns(trial, _LOOK, share)
-        while self.bench.clock.spent < end and (left := [t for t in trials if t.race.open]):
-            trial = max(left, key=Trial.promise)
-            yield from self._turns(trial, _MORE, end - self.bench.clock.spent)
+            yield from self._turns(trial, _GLANCE, share)
+            if trial.race.open and not trial.hopeless():
+                yield from self._turns(trial, _LOOK - _GLANCE, share)
+        while left := [t for t in trials if t.race.open]:
+            # Nothing to combine yet: then the time that was kept for it is better used here.
+            rest = end - self.bench.clock.spent if self.found.winners else self.bench.clock.left
+            if rest <= 0.0:
+                break
+            yield from self._turns(max(left, key=Trial.promise), _MORE, rest)
         for trial in trials:
             if trial.race.open:
                 self._tell(_tried(trial))
