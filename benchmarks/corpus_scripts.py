@@ -1,8 +1,9 @@
 """The table of the corpus: which public scripts, with which arguments, and what is known of them.
 
 Data, not code: `corpus.py` checks the scripts out, prepares and runs them. The
-times are medians of plain iterations with OMP_NUM_THREADS=1 on a two-core
-AVX-512 machine that was doing other things too: a size, not a benchmark.
+times are medians of the processor time of plain iterations with 0 workers where
+there is a choice and OMP_NUM_THREADS=1, on a two-core AVX-512 machine: a size, not
+a benchmark. Wall time is longer where other work runs beside it.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Script:
         seeds_itself: whether two plain runs agree without a seed from the harness.
         environment: variables; `{corpus}` and `{repository}` are filled in, and
             PYTHONPATH and PATH are put in front of the present ones.
-        iteration_ms: about how long a plain iteration takes.
+        iteration_ms: about how much processor time a plain iteration takes.
         iterations: about how many iterations a whole run has.
         slow: iterations take seconds; left out unless it is named.
     """
@@ -139,7 +140,7 @@ SCRIPTS: tuple[Script, ...] = (
         data=JPEGS,
         workers=(0, 2),
         own=("scheduler",),
-        iteration_ms=320,
+        iteration_ms=179,
         iterations=1000,
     ),
     Script(
@@ -152,7 +153,7 @@ SCRIPTS: tuple[Script, ...] = (
         "No shuffling on a CPU. loss.item() in every tenth iteration only. Adadelta.",
         data=MNIST,
         own=("scheduler",),
-        iteration_ms=144,
+        iteration_ms=96,
         iterations=2800,
     ),
     Script(
@@ -162,10 +163,10 @@ SCRIPTS: tuple[Script, ...] = (
         "mnist_rnn",
         "--epochs 14",
         "the same with an LSTM",
-        "Iterations of 18 ms, of which the data set is a good part.",
+        "Iterations of 13 ms, of which the data set is a good part.",
         data=MNIST,
         own=("scheduler",),
-        iteration_ms=18,
+        iteration_ms=13,
         iterations=2800,
     ),
     Script(
@@ -182,7 +183,7 @@ SCRIPTS: tuple[Script, ...] = (
         data=(("mnist", "data"),),
         optimizers=2,
         seeds_itself=False,
-        iteration_ms=124,
+        iteration_ms=87,
         iterations=1000,
     ),
     Script(
@@ -195,7 +196,7 @@ SCRIPTS: tuple[Script, ...] = (
         "Options are parsed and loaders built at import, above the main guard. A sampled grid is "
         "decoded and saved after each epoch by model.decode, not by __call__.",
         data=MNIST,
-        iteration_ms=25,
+        iteration_ms=18,
         iterations=2000,
     ),
     Script(
@@ -210,7 +211,7 @@ SCRIPTS: tuple[Script, ...] = (
         data=MNIST,
         own=("scheduler",),
         seeds_itself=False,
-        iteration_ms=248,
+        iteration_ms=141,
         iterations=3200,
     ),
     Script(
@@ -227,7 +228,7 @@ SCRIPTS: tuple[Script, ...] = (
         optimizers=2,
         backwards=3,
         workers=(0, 2),
-        iteration_ms=121,
+        iteration_ms=86,
         iterations=500,
     ),
     Script(
@@ -242,7 +243,7 @@ SCRIPTS: tuple[Script, ...] = (
         "them in another order changes the training.",
         data=(("bsds300", "."),),
         workers=(0, 2),
-        iteration_ms=144,
+        iteration_ms=101,
         iterations=1000,
     ),
     Script(
@@ -252,13 +253,13 @@ SCRIPTS: tuple[Script, ...] = (
         "time_sequence_prediction",
         "--steps 200",
         "LBFGS with a closure, float64, no loader, a plot after each step",
-        "An iteration is a step of up to 25 closures of 46 ms. A forward of a thousand steps "
+        "An iteration is a step of up to 25 closures of 30 ms. A forward of a thousand steps "
         "without gradients and a PDF plot lie between two steps. Once it has converged a step is "
         "one closure. torch.load of a numpy array needs TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD.",
         data=(("sine_waves", "."),),
         loader=False,
         environment={"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"},
-        iteration_ms=46,
+        iteration_ms=29,
         iterations=200,
     ),
     Script(
@@ -273,7 +274,7 @@ SCRIPTS: tuple[Script, ...] = (
         loader=False,
         optimizers=0,
         seeds_itself=False,
-        iteration_ms=0.3,
+        iteration_ms=0.2,
         iterations=300,
     ),
     Script(
@@ -288,7 +289,7 @@ SCRIPTS: tuple[Script, ...] = (
         data=WIKITEXT,
         loader=False,
         own=("clip",),
-        iteration_ms=145,
+        iteration_ms=108,
         iterations=1390,
     ),
     Script(
@@ -304,7 +305,7 @@ SCRIPTS: tuple[Script, ...] = (
         data=WIKITEXT,
         loader=False,
         own=("clip",),
-        iteration_ms=154,
+        iteration_ms=120,
         iterations=1390,
     ),
     Script(
@@ -319,7 +320,7 @@ SCRIPTS: tuple[Script, ...] = (
         loader=False,
         optimizers=0,
         own=("clip",),
-        iteration_ms=174,
+        iteration_ms=118,
         iterations=1390,
     ),
     Script(
@@ -336,7 +337,7 @@ SCRIPTS: tuple[Script, ...] = (
         data=(("cifar10", "dataset"),),
         seeds_itself=False,
         environment=STANDIN,
-        iteration_ms=90,
+        iteration_ms=61,
         iterations=2500,
     ),
     Script(
@@ -355,7 +356,7 @@ SCRIPTS: tuple[Script, ...] = (
         loader=False,
         backwards=2,
         own=("scaler", "clip", "accumulation"),
-        iteration_ms=138,
+        iteration_ms=104,
         iterations=2000,
     ),
     Script(
@@ -374,7 +375,7 @@ SCRIPTS: tuple[Script, ...] = (
         backwards=2,
         iterable=True,
         own=("scaler", "clip", "accumulation"),
-        iteration_ms=92,
+        iteration_ms=72,
         iterations=2000,
     ),
     Script(
@@ -392,7 +393,7 @@ SCRIPTS: tuple[Script, ...] = (
         workers=(0, 2),
         own=("clip",),
         environment={"PYTHONPATH": "{repository}"},
-        iteration_ms=57,
+        iteration_ms=40,
         iterations=2000,
     ),
     Script(
@@ -410,7 +411,7 @@ SCRIPTS: tuple[Script, ...] = (
         own=("scaler", "clip", "scheduler", "wandb", "fork"),
         seeds_itself=False,
         environment={"WANDB_MODE": "disabled"},
-        iteration_ms=400,
+        iteration_ms=310,
         iterations=1440,
     ),
     Script(
@@ -427,7 +428,7 @@ SCRIPTS: tuple[Script, ...] = (
         own=("autocast", "scaler", "clip", "scheduler", "wandb", "fork"),
         seeds_itself=False,
         environment={"WANDB_MODE": "disabled"},
-        iteration_ms=300,
+        iteration_ms=203,
         iterations=1440,
     ),
     Script(
@@ -444,7 +445,7 @@ SCRIPTS: tuple[Script, ...] = (
         own=("scheduler", "tensorboard"),
         seeds_itself=False,
         environment=STANDIN,
-        iteration_ms=227,
+        iteration_ms=116,
         iterations=100000,
     ),
     Script(
@@ -454,7 +455,7 @@ SCRIPTS: tuple[Script, ...] = (
         ".",
         "",
         "the well-known CIFAR script, at top level",
-        "Batch size 128 and a heavy model are fixed: 13 s an iteration on one core, so a search "
+        "Batch size 128 and a heavy model are fixed: 8 s of processor time an iteration, so a search "
         "within a small budget ends early. Two workers fixed. utils.py runs `stty size` at "
         "import and fails without a terminal: a stub is on PATH.",
         data=(("cifar10", "data"),),
@@ -462,7 +463,7 @@ SCRIPTS: tuple[Script, ...] = (
         own=("scheduler", "stty"),
         seeds_itself=False,
         environment={**STANDIN, "PATH": "{corpus}/_bin"},
-        iteration_ms=13200,
+        iteration_ms=8500,
         iterations=15800,
         slow=True,
     ),
@@ -478,7 +479,7 @@ SCRIPTS: tuple[Script, ...] = (
         data=(("cifar10", "../../data"),),
         seeds_itself=False,
         environment=STANDIN,
-        iteration_ms=966,
+        iteration_ms=305,
         iterations=8000,
     ),
     Script(
@@ -494,7 +495,7 @@ SCRIPTS: tuple[Script, ...] = (
         optimizers=2,
         backwards=2,
         seeds_itself=False,
-        iteration_ms=93,
+        iteration_ms=29,
         iterations=25600,
     ),
 )
