@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from test_proof_zoo import KINDS, Script
+from test_proof_zoo import KINDS, Script, clean
 from torch import nn
 from torch.utils import _pytree as pytree
 
 from hasten.instrument.proof import judge
 from hasten.records import Proof
+
+__all__ = ["clean"]  # a fixture
 
 
 class Scaled(torch.autograd.Function):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,21 @@ class NoEvents:
     def root_left(self, root: Root, training: bool) -> None: ...
 
 
+_scripts: list[Script] = []
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    """Takes the seams off every script of a test; imported by the other tests of the proof."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+    while _scripts:
+        for root in _scripts.pop().roots:
+            root.uninstall()
+
+
 @dataclass
 class Script:
     """A training script: its models, its optimizers, and one iteration."""
@@ -39,6 +54,7 @@ class Script:
         for root in self.roots:
             root.install()
         self.handles = [OptimizerHandle(o) for o in self.optimizers]
+        _scripts.append(self)
 
     def record(self, warmup: int = 2, **options: Any) -> Recording:
         """Train for some iterations and record the one after them."""

@@ -87,6 +87,7 @@ def check_errors(
     draws: Sequence[Deviations],
     unit: Format,
     together: bool = True,
+    factor: float | None = None,
 ) -> list[Check]:
     """Each tensor against the model's sensitivity.
 
@@ -97,8 +98,10 @@ def check_errors(
         unit: the format of the coarser side.
         together: the tensors make up one vector, which is judged as well, and in which a small
             tensor matters little.
+        factor: on the sensitivity, if not that of the format.
     """
-    factor, factor_overall, least = factors(unit)
+    usual, factor_overall, least = factors(unit)
+    factor = factor or usual
     part = FLOOR if together else 0.0
     figures, moved = errors(candidate, part), [errors(d, part) for d in draws]
     sensitivity = {n: max((m.get(n, 0.0) for m in moved), default=0.0) for n in figures}
@@ -230,4 +233,4 @@ def check_scale(
     middle = statistics.fmean(draws) if draws else 0.0
     excess = statistics.fmean(candidates) - middle * min(1.0, noise)
     text = f"the gradient is {1 + excess:.4f} times the reference's, allowed 1 ± {bound:.4f}"
-    return Check("scale", "gradient", abs(excess), bound, text, rank=1)
+    return Check("scale", "gradient", abs(excess), bound, text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from hasten.instrument.proof.bounds import (
     Check,
@@ -17,10 +18,12 @@ from hasten.instrument.proof.deviation import compare
 from hasten.instrument.proof.judging_calls import CannotJudge, Sides, Verdict
 from hasten.instrument.proof.rounding import Format, Noise, coarsest
 from hasten.instrument.proof.sensitivity import DRAWS
-from hasten.instrument.proof.steps import RecordedStep, Steps
+from hasten.instrument.proof.steps import FLAGS, STEPS, RecordedStep, Steps
 
 #: A movement below so many roundings of the parameter itself is lost in them.
 _ROUNDINGS = 8
+#: On the sensitivity: a step has no long sums, whose order could matter.
+_FACTOR = 4.0
 
 
 def judge_step(step: RecordedStep, sides: Sides) -> Verdict:
@@ -40,17 +43,38 @@ def judge_step(step: RecordedStep, sides: Sides) -> Verdict:
     bad = [n for n, d in compare(first.updates, first.updates).items() if d.reference_bad]
     if bad:
         raise CannotJudge(f"the script's own update isn't finite at `{bad[0]}`")
+    options = _options(step)
     sides.candidate()
+    changed = _changed(_options(step), options)
     seen = step.steps()
     updates, state = _against(seen, first, unit)
-    if all(d.equal for part in (updates, state) for d in part.values()):
+    if not changed and all(d.equal for part in (updates, state) for d in part.values()):
         text = f"same bits in the updates of {len(step.names)} parameters"
         return Verdict([Check("bits", "", 0.0, 0.0, text)], "exact", _skipped(step))
-    checks = [c for w, p in (("update", updates), ("state", state)) if (c := check_finite(w, p))]
+    checks = changed or [
+        c for w, p in (("update", updates), ("state", state)) if (c := check_finite(w, p))
+    ]
     if not checks:
         sides.reference()
         checks = _compared(step, first, seen, unit)
     return Verdict(checks, "rounding", _skipped(step))
+
+
+def _options(step: RecordedStep) -> list[dict[str, Any]]:
+    """What the groups are set to now, apart from which implementation runs."""
+    hidden = ("params", *FLAGS)
+    groups = step.optimizer.param_groups
+    return [{k: v for k, v in group.items() if k not in hidden} for group in groups]
+
+
+def _changed(now: list[dict[str, Any]], before: list[dict[str, Any]]) -> list[Check]:
+    """Options that differ, such as a learning rate."""
+    checks = []
+    for index, (a, b) in enumerate(zip(now, before, strict=False)):
+        for key in [k for k in b if k not in a or bool(a[k] != b[k])]:
+            text = f"{key} of group {index} becomes {a.get(key)}, it was {b[key]}"
+            checks.append(Check("option", f"group {index}", 1.0, 0.0, text, rank=2))
+    return checks
 
 
 def _compared(step: RecordedStep, first: Steps, seen: Steps, unit: Format) -> list[Check]:
@@ -58,13 +82,27 @@ def _compared(step: RecordedStep, first: Steps, seen: Steps, unit: Format) -> li
         _against(step.steps(Noise(unit.unit, 3000 + k).move), first, unit) for k in range(DRAWS)
     ]
     updates, state = _against(seen, first, unit)
-    move_draws = [u for u, _ in moved]
-    checks = check_errors("update error", updates, move_draws, unit, together=False)
-    checks += check_errors("state error", state, [s for _, s in moved], unit, together=False)
+    move_draws = [_rounded(u, first, unit) for u, _ in moved]
+    state_draws = [s for _, s in moved]
+    checks = check_errors("update error", updates, move_draws, unit, False, _FACTOR)
+    checks += check_errors("state error", state, state_draws, unit, False, _FACTOR)
     weight = weights(move_draws)
     draws = [scale(d, weight) for d in move_draws]
     check = check_scale(draws, [scale(updates, weight)], unit)
-    return [*checks, dataclasses.replace(check, text=check.text.replace("gradient", "update"))]
+    # With parameters in a reduced format, implementations that round momentum once or twice
+    # differ in the mean as well, by up to a rounding.
+    bound = check.bound + (unit.unit if unit.reduced else 0.0)
+    text = f"the update is off by {check.figure:.2%} in scale, allowed {bound:.2%}"
+    return [*checks, dataclasses.replace(check, worst="update", bound=bound, text=text)]
+
+
+def _rounded(updates: Deviations, first: Steps, unit: Format) -> Deviations:
+    """A draw, at least as far off as one rounding of the parameter a step makes it."""
+    least = {name: STEPS * (unit.unit * size) ** 2 for name, size in first.sizes.items()}
+    return {
+        name: dataclasses.replace(d, difference=max(d.difference, least[name]))
+        for name, d in updates.items()
+    }
 
 
 def _against(a: Steps, b: Steps, unit: Format) -> tuple[Deviations, Deviations]:

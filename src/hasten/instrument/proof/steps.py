@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from hasten.instrument.proof.structure import size_of
 from hasten.instrument.seams.optimizer import clone_optimizer, step_unseen
 
-_FLAGS = ("fused", "foreach", "capturable", "differentiable")
+FLAGS = ("fused", "foreach", "capturable", "differentiable")
 STEPS = 3  # with the same gradient: state that is written wrongly shows in the second
 
 
@@ -114,7 +114,7 @@ def _sample(optimizer: Optimizer, limit: int) -> tuple[set[int], int]:
 def _dress(trial: Optimizer, originals: list[torch.Tensor], real: Optimizer) -> None:
     """Give copies the flags and memory layout that the real optimizer has now."""
     for group, present in zip(trial.param_groups, real.param_groups, strict=False):
-        group.update({flag: present[flag] for flag in _FLAGS if flag in present})
+        group.update({flag: present[flag] for flag in FLAGS if flag in present})
     for clone, original in zip(_parameters(trial), originals, strict=True):
         clone.data = _laid_out(clone.data, original)
         if clone.grad is not None:

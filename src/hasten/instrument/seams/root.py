@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
-from torch.utils import _pytree as pytree
 
 from hasten.instrument import patching
 
@@ -20,6 +19,7 @@ Call = Callable[..., Any]
 #: Sees one redirected call: (root, run, args, kwargs) -> the result of run(*args, **kwargs).
 Observer = Callable[["Root", Call, tuple[Any, ...], dict[str, Any]], Any]
 
+_REDUCED = (torch.bfloat16, torch.float16)
 _GRAPH_NODES = 2000  # of a result's graph that are searched for a cast
 
 
@@ -132,7 +132,7 @@ class Root:
         if self.reduced_calls == 0:
             self.reduced_calls += self._run is not self._eager or _has_cast(result)
         # What follows the root (the loss, metrics) was written for float32.
-        return pytree.tree_map(_to_float32, result)
+        return _in_float32(result)
 
     def _changed(self) -> None:
         self.calls = self.reduced_calls = 0
@@ -157,10 +157,19 @@ def _compile(function: Call, options: dict[str, Any]) -> Call:
     return compiled
 
 
-def _to_float32(value: Any) -> Any:
-    if isinstance(value, torch.Tensor) and value.dtype in (torch.bfloat16, torch.float16):
-        return value.float()
-    return value
+def _in_float32(result: Any) -> Any:
+    """A nested result with its tensors in float32, also inside classes of the script."""
+    if isinstance(result, torch.Tensor):
+        return _to_float32(result)
+    from hasten.instrument.proof.structure import Rebuild, tensors_in
+
+    if all(tensor.dtype not in _REDUCED for tensor in tensors_in(result).values()):
+        return result
+    return Rebuild(_to_float32)(result)
+
+
+def _to_float32(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.float() if tensor.dtype in _REDUCED else tensor
 
 
 def _device_type(module: torch.nn.Module) -> str:
@@ -171,8 +180,10 @@ def _device_type(module: torch.nn.Module) -> str:
 
 def _has_cast(result: Any) -> bool:
     """Whether autocast changed any precision on the way to this result."""
-    nodes = [t.grad_fn for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
-    seen = set()
+    from hasten.instrument.proof.structure import tensors_in
+
+    nodes = [tensor.grad_fn for tensor in tensors_in(result).values()]
+    seen: set[Any] = set()
     while nodes and len(seen) < _GRAPH_NODES:
         node = nodes.pop()
         if node is None or node in seen:
