@@ -455,8 +455,8 @@ SCRIPTS: tuple[Script, ...] = (
         ".",
         "",
         "the well-known CIFAR script, at top level",
-        "Batch size 128 and a heavy model are fixed: 8 s of processor time an iteration, so a search "
-        "within a small budget ends early. Two workers fixed. utils.py runs `stty size` at "
+        "Batch size 128 and a heavy model are fixed: 8 s of processor time an iteration, so a "
+        "search within a small budget ends early. Two workers fixed. utils.py runs `stty size` at "
         "import and fails without a terminal: a stub is on PATH.",
         data=(("cifar10", "data"),),
         fixed_workers=2,
