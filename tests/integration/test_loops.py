@@ -58,6 +58,13 @@ def test_memory_mapped_batches_and_accumulation():
     assert block.no_effect == {} and block.losses_finite
 
 
+def test_without_an_optimizer_an_iteration_is_a_backward_pass():
+    profile, (block,) = watch("loop_by_hand.py", {"amp-bf16": True})
+    assert (profile.border, profile.loader, profile.optimizers) == ("step", None, ())
+    assert [root.name for root in profile.roots] == ["Sequential"]
+    assert block.no_effect == {}
+
+
 def test_own_autocast_scaler_and_accumulation_are_seen():
     profile, _ = watch("loop_own_amp.py", {})
     assert profile.roots[0].own_autocast == "bfloat16"

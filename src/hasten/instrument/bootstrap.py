@@ -80,7 +80,9 @@ def begin(description: str) -> None:
         try:
             from hasten.instrument.shield import trackers
         except ImportError:
-            import types; trackers=types.SimpleNamespace(patches_for=lambda n: None)
+            import types
+
+            trackers = types.SimpleNamespace(patches_for=lambda n: None)
 
         patches_for = trackers.patches_for
         if shield is not None:

@@ -110,9 +110,15 @@ class Conductor:
                 self._suspended = False
         self.recorder.begin()
 
+    def _look(self) -> None:
+        """See whether the loop can be recognised by now."""
+        loop = self._detector.loop() if self._detector is not None else None
+        if loop is not None:
+            self._found(loop)
+
     def _found(self, loop: Loop) -> None:
         """The loop is known: seams that need it go in, the program waits for the first border."""
-        assert self._detector is not None
+        assert self._detector is not None and self._loader_seams is not None
         self._loop, detector, self._detector = loop, self._detector, None
         detector.stop()
         self.notes += loop.notes
@@ -195,6 +201,9 @@ class Conductor:
             self.losses.append(loss.detach())
         if self._detector is not None:
             self._detector.backward()
+            self._look()
+        elif self._loop is not None and self._loop.loader is None and self._loop.stepper is None:
+            self._border()
         self.recorder.enter(BACKWARD)
 
     def _before_step(self, optimizer: Optimizer) -> None:
@@ -202,9 +211,7 @@ class Conductor:
             return
         if self._detector is not None:
             self._detector.stepped(optimizer)
-            loop = self._detector.loop()
-            if loop is not None:
-                self._found(loop)
+            self._look()
         if self._late is not None:
             self._late_step(optimizer)
         loop = self._loop

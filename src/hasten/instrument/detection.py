@@ -25,6 +25,7 @@ from hasten.instrument.seams.root import is_compiled
 
 _LED = 2  # batches followed by a backward pass until a loader counts as the training loader
 _STEPS_WITHOUT_LOADER = 3
+_BACKWARDS_BY_HAND = 12  # without any step until the loop counts as one without an optimizer
 _STEPS_ON_ONE_BATCH = 25  # a batch may serve several steps (a critic's, a closure's)
 
 
@@ -33,7 +34,8 @@ class Loop:
     """What was recognised."""
 
     loader: Any | None  # the training DataLoader; None: an iteration starts with a step
-    stepper: Optimizer  # whose step is the border where there is no loader
+    stepper: Optimizer | None  # whose step is the border where there is no loader; None as well
+    # where parameters are changed by hand: then a backward pass is the border
     roots: list[tuple[torch.nn.Module, bool]]  # and whether it trains in training mode
     other_loaders: int
     companions: set[int] = field(default_factory=set)  # ids of loaders read side by side with it
@@ -50,7 +52,7 @@ class Detector:
         self._since_backward: list[int] = []
         self._foreign: set[int] = set()  # loaders that another thread fetches from
         self._steps: Counter[int] = Counter()
-        self._steps_since_fetch = 0
+        self._steps_since_fetch = self._backwards = 0
         self._optimizers: list[Optimizer] = []
         self._thread: int | None = None
         self._calls: dict[int, tuple[weakref.ref[torch.nn.Module], bool]] = {}
@@ -87,6 +89,7 @@ class Detector:
     def backward(self) -> None:
         """A backward pass began."""
         self._thread = threading.get_ident()
+        self._backwards += 1
         for key in self._since_backward:
             self._led[key] += 1
         self._since_backward = []
@@ -100,14 +103,16 @@ class Detector:
 
     def loop(self) -> Loop | None:
         """The loop, once it is known."""
-        if not self._optimizers:
+        if not self._optimizers and self._backwards < _BACKWARDS_BY_HAND:
             return None
         loader = self._training_loader()
         patience = _STEPS_ON_ONE_BATCH if self._led else _STEPS_WITHOUT_LOADER
         alone = self._steps_since_fetch >= patience * len(self._optimizers)
         if loader is None and not alone:
             return None
-        notes = []
+        notes: list[str] = []
+        if not self._optimizers:
+            notes.append("no optimizer steps: parameters are changed by hand")
         if loader is not None and id(loader) in self._foreign:
             notes.append(
                 "batches are fetched by another thread: an iteration is counted from "
@@ -122,7 +127,8 @@ class Detector:
             )
         others = len(self._loaders) - (loader is not None)
         companions = {key for key in self._loaders if self._led[key] > 0.5 * self._fetched[key]}
-        return Loop(loader, self._optimizers[0], roots, others, companions, notes)
+        stepper = self._optimizers[0] if self._optimizers else None
+        return Loop(loader, stepper, roots, others, companions, notes)
 
     @property
     def optimizers(self) -> list[Optimizer]:
@@ -147,7 +153,7 @@ class Detector:
             called = [(m, m.training) for ref in self._compiled if (m := ref()) is not None]
         else:
             called = [(m, mode) for ref, mode in self._calls.values() if (m := ref()) is not None]
-        mine = [(m, mode) for m, mode in called if any(id(p) in owned for p in m.parameters())]
+        mine = [(m, mode) for m, mode in called if _trained(m, owned)]
         inner = {id(child) for m, _ in mine for child in m.modules() if child is not m}
         return [(m, mode) for m, mode in mine if id(m) not in inner]
 
@@ -174,6 +180,13 @@ class Detector:
         return self._compiles or any(
             is_compiled(m) for ref, _ in self._calls.values() if (m := ref()) is not None
         )
+
+
+def _trained(module: torch.nn.Module, owned: set[int]) -> bool:
+    """Whether an optimizer owns part of it; without any optimizer, whether it can be trained."""
+    if not owned:
+        return any(p.requires_grad for p in module.parameters())
+    return any(id(p) in owned for p in module.parameters())
 
 
 class ModuleCalls:
