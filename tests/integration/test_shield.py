@@ -1,7 +1,6 @@
 """A trial costs the user nothing, in either mode, as root or not, whatever way it ends."""
 
 import os
-import random
 import signal
 import sys
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ import pytest
 from hasten.instrument.shield.launch import ShieldMode, available_modes
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
-from shield_ground import OTHER_UID, Ground, interpreter_for, sleep_a_random_moment
+from shield_ground import OTHER_UID, Ground, interpreter_for, sleep_between
 
 USERS = ["self", "other"]
 SHIELDS = [ShieldMode.OVERLAY.value, ShieldMode.REDIRECT.value]
@@ -61,30 +60,31 @@ def test_interrupted(ground: Ground) -> None:
     process = ground.start(ground.writer(*ENDLESS, "--shared-memory", ground.shared_memory))
     assert process.stdout is not None
     assert process.stdout.readline().startswith("started")
-    sleep_a_random_moment(process, random.Random(1))
+    sleep_between(process, 0.8, 1.4)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert "KeyboardInterrupt" in errors
     ground.assert_untouched()
 
 
-def kill_at_random_moments(ground: Ground, times: int, seed: int) -> None:
-    generator = random.Random(seed)
-    for _ in range(times):
+def kill_at_random_moments(ground: Ground, times: int) -> None:
+    """One moment in each of equal parts of the time from the start to well into the writing."""
+    part = 2.0 / times
+    for index in range(times):
         process = ground.start(ground.writer(*ENDLESS, "--shared-memory", ground.shared_memory))
-        sleep_a_random_moment(process, generator)
+        sleep_between(process, index * part, (index + 1) * part)
         process.kill()
         process.communicate(timeout=30)
         ground.assert_untouched()
 
 
 def test_hasten_killed(ground: Ground) -> None:
-    kill_at_random_moments(ground, 4, seed=4)
+    kill_at_random_moments(ground, 4)
 
 
 @pytest.mark.slow
 def test_hasten_killed_twenty_times(ground: Ground) -> None:
-    kill_at_random_moments(ground, 20, seed=20)
+    kill_at_random_moments(ground, 20)
 
 
 @pytest.mark.parametrize("victim", ["keeper", "guard", "script"])
@@ -92,7 +92,7 @@ def test_another_process_killed(ground: Ground, victim: str) -> None:
     process = ground.start(ground.writer(*ENDLESS))
     assert process.stdout is not None
     keeper = int(process.stdout.readline().split()[1])
-    sleep_a_random_moment(process, random.Random(2))
+    sleep_between(process, 0.6, 1.0)
     guard = int(Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()[0])
     script = next(
         int(p.split(":")[0])
@@ -115,14 +115,18 @@ def test_over_the_cap(ground: Ground) -> None:
 @pytest.mark.parametrize(
     "program",
     [
-        pytest.param("trap '' TERM INT HUP; sleep 300 & sleep 300", id="ignores signals"),
-        pytest.param("(setsid sh -c 'sleep 300 & sleep 300' &) ; sleep 300", id="daemon"),
+        pytest.param(
+            "trap '' TERM INT HUP; sleep 300 & echo ready; sleep 300", id="ignores signals"
+        ),
+        pytest.param(
+            "(setsid sh -c 'sleep 300 & echo ready; sleep 300' &) ; sleep 300", id="daemon"
+        ),
     ],
 )
 def test_stubborn_processes(ground: Ground, program: str) -> None:
     process = ground.start(["/bin/sh", "-c", program])
     assert process.stdout is not None
-    assert process.stdout.readline().startswith("started")
+    assert {process.stdout.readline().split()[0] for _ in range(2)} == {"started", "ready"}
     process.terminate()
     process.communicate(timeout=30)
     ground.assert_untouched()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hasten.instrument.shield import scratch
+from hasten.instrument.shield import landlock, scratch
 from hasten.instrument.shield.launch import (
     ShieldedProcess,
     ShieldError,
@@ -54,6 +54,26 @@ def test_modes_are_ordered_and_end_with_none() -> None:
     modes = available_modes()
     assert modes[-1] is ShieldMode.NONE
     assert modes == [mode for mode in ShieldMode if mode in modes]
+
+
+def test_redirect_works_where_the_kernel_has_landlock() -> None:
+    if landlock.version() == 0:
+        pytest.skip("this kernel has no Landlock")
+    assert ShieldMode.REDIRECT in available_modes()
+
+
+def test_overlay_works_where_namespaces_do() -> None:
+    layers = "lowerdir=/usr,upperdir=/mnt/u,workdir=/mnt/w"
+    script = f"mount -t tmpfs t /mnt && cd /mnt && mkdir u w && mount -t overlay o /usr -o {layers}"
+    confined = [] if os.getuid() == 0 else ["--user", "--map-root-user"]
+    command = ["unshare", *confined, "--mount", "--pid", "--fork", "--mount-proc", "sh", "-ec"]
+    try:
+        done = subprocess.run([*command, script], capture_output=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("the command unshare is not here to tell")
+    if done.returncode != 0:
+        pytest.skip(f"not allowed here: {done.stderr.decode()}")
+    assert ShieldMode.OVERLAY in available_modes()
 
 
 def test_looks_like_plain_python(

@@ -164,7 +164,7 @@ class Ground:
         shutil.rmtree(self.top, ignore_errors=True)
 
 
-def sleep_a_random_moment(process: "subprocess.Popen[str]", generator: random.Random) -> None:
-    """Waits until some moment between the driver's start and well into the writing."""
-    time.sleep(generator.uniform(0.0, 1.0))
+def sleep_between(process: "subprocess.Popen[str]", low_s: float, high_s: float) -> None:
+    """Waits a random time, at whose end the driver must still run."""
+    time.sleep(random.uniform(low_s, high_s))
     assert process.poll() is None, process.communicate()

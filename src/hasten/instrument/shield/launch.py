@@ -20,6 +20,8 @@ from typing import Any
 from hasten.errors import HastenError
 from hasten.instrument.shield import ownership, scratch
 
+# Without site-packages: quicker, and this very copy of hasten even where another is installed. So
+# what the keeper imports needs the standard library alone.
 _PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
 _KEEPER = (
     "import sys; sys.path.append(sys.argv[1]); "
@@ -244,7 +246,16 @@ def _start_keeper(
 ) -> ShieldedProcess:
     control, control_end = os.pipe()
     status, status_end = os.pipe()
-    arguments = [sys.executable, "-I", "-c", _KEEPER, _PACKAGES, str(control), str(status_end)]
+    arguments = [
+        sys.executable,
+        "-I",
+        "-S",
+        "-c",
+        _KEEPER,
+        _PACKAGES,
+        str(control),
+        str(status_end),
+    ]
     try:
         keeper = subprocess.Popen(
             arguments,
