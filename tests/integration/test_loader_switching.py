@@ -14,7 +14,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from test_loader_kit import Events, Noise, Numbers, owned, same, seams, seed, states
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SubsetRandomSampler
@@ -37,7 +37,11 @@ class Case:
 
     def loader(self, generator: torch.Generator) -> DataLoader[Any]:
         data = Numbers(self.size, self.shape)
-        options: dict[str, Any] = {"batch_size": self.batch, "generator": generator}
+        options: dict[str, Any] = {"batch_size": self.batch}
+        if min(self.epochs) == 99:
+            # In an abandoned epoch, a sampler that was read further has drawn further from a
+            # generator of the script's own, as in torch with another prefetch factor.
+            options["generator"] = generator
         if self.kind == "shuffle":
             options["shuffle"] = True
         elif self.kind == "subset":
@@ -66,25 +70,32 @@ class Case:
         return seen
 
 
-CASES = st.builds(
-    Case,
-    size=st.integers(1, 24),
-    batch=st.sampled_from([None, 1, 2, 3, 5]),
-    kind=st.sampled_from(["plain", "shuffle", "subset", "batches"]),
-    shape=st.sampled_from(["tensor", "dict", "tuple", "namedtuple"]),
-    workers=st.sampled_from([0, 0, 1, 2]),
-    persistent=st.booleans(),
-    epochs=st.lists(st.sampled_from([1, 3, 99, 99]), min_size=1, max_size=3).map(tuple),
-    actions=st.lists(
-        st.tuples(
-            st.sampled_from(["none", "none", "none", "configure", "configure", "reset"]),
-            st.integers(0, 3),
-            st.integers(1, 3),
-            st.booleans(),
-        ),
-        max_size=7,
-    ).map(tuple),
-)
+NO_SHRINKING = (Phase.explicit, Phase.reuse, Phase.generate)  # it takes minutes
+
+PLAIN = ["none", "none", "none", "configure", "configure", "reset"]
+
+
+def cases(actions: list[str]) -> st.SearchStrategy[Case]:
+    """Cases in which hasten does these things."""
+    return st.builds(
+        Case,
+        size=st.integers(1, 24),
+        batch=st.sampled_from([None, 1, 2, 3, 5]),
+        kind=st.sampled_from(["plain", "shuffle", "subset", "batches"]),
+        shape=st.sampled_from(["tensor", "dict", "tuple", "namedtuple"]),
+        workers=st.sampled_from([0, 0, 1, 2]),
+        persistent=st.booleans(),
+        epochs=st.lists(st.sampled_from([1, 3, 99, 99]), min_size=1, max_size=3).map(tuple),
+        actions=st.lists(
+            st.tuples(
+                st.sampled_from(actions),
+                st.integers(0, 3),
+                st.integers(1, 3),
+                st.booleans(),
+            ),
+            max_size=7,
+        ).map(tuple),
+    )
 
 
 def check(case: Case) -> None:
@@ -97,20 +108,28 @@ def check(case: Case) -> None:
                 owned(seam, loader).configure(workers, prefetch, persistent)
             elif what == "reset":
                 owned(seam, loader).reset()
+            elif what == "close":
+                owned(seam, loader).close()
+            elif what == "probe":
+                found = owned(seam, loader).probe(workers, prefetch)
+                assert (found.equal, found.random_items) == (True, False), found
 
     with seams(Events(act)) as seam:
         assert case.run() == plain
 
 
-@given(CASES)
+@given(cases(PLAIN))
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 def test_order_and_random_states_are_the_scripts(case: Case) -> None:
     check(case)
 
 
 @pytest.mark.slow
-@given(CASES)
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(cases([*PLAIN, "close", "probe"]))
+@example(Case(1, None, "plain", "tensor", 1, True, (1, 1), (("close", 0, 1, False),)))
+@settings(
+    max_examples=150, deadline=None, phases=NO_SHRINKING, suppress_health_check=list(HealthCheck)
+)
 def test_order_and_random_states_are_the_scripts_often(case: Case) -> None:
     check(case)
 
@@ -209,6 +228,22 @@ def test_configured_persistence_ends_where_the_dataset_changes() -> None:
         assert multiprocessing.active_children() == []
     assert pids[0] == set()
     assert pids[1] == pids[2] != pids[3] != pids[4]
+
+
+def test_the_scripts_persistent_workers_can_be_done_without() -> None:
+    data = Numbers(8, "epoch")
+    loader: DataLoader[Any] = DataLoader(data, 2, num_workers=1, persistent_workers=True)
+    epochs = []
+    with seams() as seam:
+        for epoch in range(6):
+            data.epoch = epoch
+            epochs.append({int(b[0][1]) for b in loader})
+            if epoch == 1:
+                owned(seam, loader).configure(1, 2, persistent=False)
+            if epoch == 3:
+                owned(seam, loader).reset()
+        assert len(multiprocessing.active_children()) == 1
+    assert epochs == [{0}, {0}, {2}, {3}, {0}, {0}]
 
 
 def test_abandoned_epochs_of_kept_pools() -> None:

@@ -198,7 +198,13 @@ class OwnedLoader:
         self._kept.clear()
         for iterator in list(self._iterators):
             iterator.close()
-        self.forget()
+        loader, persisted = self._loader(), self.persisted
+        if persisted is not None and loader is not None:
+            if persisted.script is not None:
+                persisted.script.shut()
+            # The epochs go on counting: torch draws a base seed only for the first one.
+            self.persisted = Persisted(None, persisted.seeds, persisted.passes)
+            remember(loader, Placeholder())
 
     def forget(self) -> None:
         """Let go of the script's persistent workers; an epoch under way keeps them to its end."""

@@ -215,6 +215,8 @@ class OwnedIterator(_BaseDataLoaderIter):
         self._watch_dataset(wanted.workers > 0)
         self.left = len(self._order)
         pool = self._pools.get(wanted.key) or self._owned.kept_pool(wanted)
+        if pool is not None and pool.epoch is not self._epoch and not wanted.persistent:
+            pool = None  # the script's persistent workers, which aren't wanted now
         if pool is None or not (pool.alive or pool.outstanding):
             pool = self._start(wanted)
         else:
@@ -241,12 +243,13 @@ class OwnedIterator(_BaseDataLoaderIter):
         # torch never ends a pool of ours by itself: it may be idle and wanted again.
         keep = wanted.workers > 0
         copy = shadow(loader, wanted, feed, self._seeds.generator(), persistent=keep)
-        mark = self._owned.fingerprint(loader, wanted)
+        script = self._baseline.persistent and wanted == self._baseline
+        mark = None if script else self._owned.fingerprint(loader, wanted)
         pool = Pool(copy, feed, self._epoch, script=False)
         if mark is not None:
             self._owned.keep(pool, mark)
         self._starting = pool if pool.workers else None
-        if self._baseline.persistent and wanted.key == self._baseline.key:
+        if script:
             self._script, self._owned.persisted = pool, self.persisted
         return pool
 
@@ -278,7 +281,7 @@ class OwnedIterator(_BaseDataLoaderIter):
             The index batches, and whether the sampler drew from the random state for one batch.
         """
         before = random_states()
-        begun = self._owned.batches > 0  # the first pull may draw the sampler's seed
+        begun = self._stream.begun  # the first pull may draw the sampler's seed
         self._stream.peek(1)
         drew = begun and random_states() != before
         waiting = [index for _, index in self._order]
@@ -308,9 +311,10 @@ class OwnedIterator(_BaseDataLoaderIter):
         self._stream.give_back([index for _, index in self._order])
         self._order.clear()
         self._shutdown_workers()
+        self._script = None
         if not self.over:
             self._pools.clear()
-            self._active, self._script, self._starting = None, None, None
+            self._active, self._starting = None, None
             self.left, self._in_force = 0, _RESTART
 
 

@@ -17,16 +17,19 @@ class IndexStream:
 
     Attributes:
         sampler: the script's batch sampler, or its sampler where the loader doesn't collate.
+        begun: something has been read since the start of the epoch.
     """
 
     def __init__(self, sampler: Any) -> None:
         self.sampler = sampler
+        self.begun = False
         self._iterator: Iterator[Any] = iter(())
         self._ahead: deque[Any] = deque()
 
     def restart(self) -> None:
         """Begin an epoch: torch calls `iter` on the sampler here, and so do we."""
         self._ahead.clear()
+        self.begun = False
         self._iterator = iter(self.sampler)
 
     def __iter__(self) -> Iterator[Any]:
@@ -35,10 +38,12 @@ class IndexStream:
     def __next__(self) -> Any:
         if self._ahead:
             return self._ahead.popleft()
+        self.begun = True
         return next(self._iterator)
 
     def read_ahead(self, count: int) -> None:
         """Ask the sampler `count` times now, as torch does when it primes its workers."""
+        self.begun = True
         for _ in range(count):
             with contextlib.suppress(StopIteration):
                 self._ahead.append(next(self._iterator))
