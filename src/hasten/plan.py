@@ -311,11 +311,12 @@ def _settings(plan: Plan) -> tomlkit.items.Table:
 
 def _evidence(evidence: tuple[Tried, ...]) -> tomlkit.items.AoT:
     """A table for each that was tried, without what says nothing."""
+    defaults = {f.name: f.default for f in dataclasses.fields(Tried)}
     tables = tomlkit.aot()
     for tried in evidence:
         table = tomlkit.table()
         for key, value in dataclasses.asdict(tried).items():
-            if value is not None and (key == "value" or value not in ("", 0)):
+            if value is not None and value != defaults[key]:
                 table.add(key, _item(value))
         tables.append(table)
     return tables

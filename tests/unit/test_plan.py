@@ -68,6 +68,13 @@ def test_values_of_zero_are_kept(tmp_path: Path) -> None:
     assert load(path).evidence[0].value == 0
 
 
+def test_an_open_interval_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "hasten.toml"
+    vague = Tried("threads", 2, 1.2, 0.0, float("inf"), "cannot tell", "rounding")
+    dump(plan(evidence=(vague,)), path)
+    assert load(path).evidence == (vague,)
+
+
 def error(path: Path) -> str:
     with pytest.raises(HastenError) as caught:
         load(path)

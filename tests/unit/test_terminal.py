@@ -144,6 +144,10 @@ def test_what_a_stream_cannot_encode(make_outcome: Make) -> None:
     assert "caf?" in text
 
 
+def test_a_vague_ceiling_is_left_out(make_outcome: Make) -> None:
+    assert "all data at hand" not in report(make_outcome(data_free=Ratio(1.5, 0.1, 15.0)))
+
+
 def test_nothing_tried(make_outcome: Make) -> None:
     text = report(make_outcome(setting={}, tried=(), confirmed=None))
     assert "nothing" in text

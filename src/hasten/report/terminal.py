@@ -29,6 +29,7 @@ from hasten.report.phrases import (
 
 _BAR = 40  # columns of a bar for the whole iteration
 _LABEL = 33  # columns for what was tried
+_VAGUE = 2.0  # an interval this many times wider than its lower end says nothing
 _STYLES = {"faster": "green", "slower": "red", "refused": "yellow", "failed": "red"}
 _PHASES = {"data": "data wait", "optimizer": "optimizer step"}
 
@@ -80,7 +81,7 @@ def _anatomy(outcome: Outcome, blocks: bool) -> list[Text]:
     heading = f"an iteration takes {1000 * profile.iteration:.1f} ms (mean of {watched})"
     lines = [Text(heading, style="bold")]
     lines += [_phase(name, profile, blocks) for name in PHASES]
-    if outcome.data_free is not None:
+    if outcome.data_free is not None and outcome.data_free.high < _VAGUE * outcome.data_free.low:
         ceiling = f"with all data at hand it would be {with_interval(outcome.data_free)} as fast"
         lines.append(Text(f"  {ceiling}"))
     return lines
@@ -174,7 +175,7 @@ def _small_print(outcome: Outcome, columns: int) -> list[Text]:
     took += f" and compiled for {duration(compiling)}" if compiling >= 1 else ""
     lines = _wrap(f"{took}, {count(outcome.iterations, 'iteration')}", columns)
     if outcome.shield:
-        lines += _wrap(f"shield: {outcome.shield}", columns)
+        lines += _wrap(f"shield: {outcome.shield.removeprefix('shield ')}", columns)
     for note in (*outcome.profile.notes, *outcome.notes):
         lines += _wrap(f"note: {note}", columns, style="yellow")
     return lines
