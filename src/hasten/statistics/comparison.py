@@ -202,8 +202,8 @@ class Comparison:
             low = self._end(nodes[first], nodes[first - 1])
         if last < len(nodes) - 1:
             high = self._end(nodes[last], nodes[last + 1])
-        ratio = math.exp(min(max(centre, low), high))
-        return Interval(ratio, _above(math.exp(low)), _below(math.exp(high)))
+        lower, upper = _above(math.exp(low)), _below(math.exp(high))
+        return Interval(min(max(math.exp(centre), lower), upper), lower, upper)
 
     def _end(self, possible: float, ruled_out: float) -> float:
         """The end between two neighbouring nodes, on the safe side by a tenth of their distance."""

@@ -38,8 +38,12 @@ FINEST = 0.005
 CAUTIOUS = 0.01
 # Share of the prior that is mixed in again after each pair.
 FORGETTING = 1e-3
-# Supposed effects in units of the supposed scale: dense where many pairs are needed to see them.
-EFFECTS = np.array([0.0, 0.3, 0.6, 1.0, 1.6, 2.4, 3.5, 5.0, 7.0, 10.0, 14.0, 20.0])
+# Supposed effects in units of the supposed scale. The coin cannot gain from sharp predictions of
+# large effects; the second opponent can, so there neighbours are never more than two apart.
+COIN_EFFECTS = np.array([0.0, 0.3, 0.6, 1.0, 1.6, 2.4, 3.5, 5.0, 7.0, 10.0, 14.0, 20.0])
+NOISE_EFFECTS = np.array(
+    [0.0, 0.4, 0.8, 1.3, 2.0, 3.0, 4.2, 5.5, 7.0, 8.5, *np.arange(10.0, 31, 2)]
+)
 # Scales of noise over which the second opponent's null takes its best: 0.0005 to 4.4.
 SCALES = 0.0005 * np.power(1.4, np.arange(28, dtype=np.float64))
 
@@ -57,10 +61,11 @@ class Prediction:
     Args:
         smallest: smallest supposed scale of the noise, shape (comparisons,).
         doublings: how many scales there are, each twice the one before.
+        effects: supposed effects in units of the scale, from 0 up; also their negatives are.
     """
 
-    def __init__(self, smallest: Array, doublings: int) -> None:
-        effects = np.concatenate([-EFFECTS[:0:-1], EFFECTS])
+    def __init__(self, smallest: Array, doublings: int, effects: Array) -> None:
+        effects = np.concatenate([-effects[:0:-1], effects])
         scales = smallest[:, None] * 2.0 ** np.arange(doublings)
         self._centres = (scales[:, :, None] * effects).reshape(len(smallest), -1)
         self._scales = np.repeat(scales, len(effects), axis=1)
@@ -100,10 +105,10 @@ class Wealth:
         self._supposed = supposed
         shape = (comparisons, len(supposed))
         self._coin = np.zeros(shape)
-        self._prediction = Prediction(np.full(comparisons, FINEST), 8)
+        self._prediction = Prediction(np.full(comparisons, FINEST), 8, COIN_EFFECTS)
         self._cautious: Prediction | None = None
         if noise is not None:
-            self._cautious = Prediction(np.maximum(noise, CAUTIOUS), 6)
+            self._cautious = Prediction(np.maximum(noise, CAUTIOUS), 6, NOISE_EFFECTS)
             self._likelihood = np.zeros((comparisons, 1))
             self._null = np.zeros((*shape, len(SCALES)))
         self.current = np.zeros(shape)
