@@ -156,6 +156,13 @@ def workers() -> None:
         assert Path("of_" + method).read_text() == "worker"
 
 
+def library_in_c() -> None:
+    import ctypes
+
+    assert ctypes.CDLL(None).creat(b"made_in_c", 0o644) >= 0
+    assert os.path.exists("made_in_c")
+
+
 def databases() -> None:
     with contextlib.closing(sqlite3.connect("study.db")) as database:
         database.execute("create table t (x)")
@@ -166,6 +173,7 @@ def databases() -> None:
 if __name__ == "__main__":
     assert "HASTEN_SHIELD" not in os.environ
     reading_and_writing()
+    library_in_c()
     renaming()
     links()
     folders()

@@ -107,9 +107,10 @@ class Commands:
         """The arguments led into the mirror, and the folder to run in (None: as it is)."""
         words = [args] if isinstance(args, (str, bytes, os.PathLike)) else list(args)
         texts = [os.fsdecode(word) for word in words]
-        folder = os.fsdecode(cwd) if cwd is not None else os.getcwd()
+        folder = os.path.join(os.getcwd(), os.fsdecode(cwd or ""))
         if not texts or _is_harmless(texts):
-            return args, self._mirror.reading(folder) if cwd is not None else None
+            # The process itself may be in a mirror; a folder made in the trial is only there.
+            return args, folder if _is_real(folder) else self._mirror.reading(folder)
         for word in _named(texts):
             self._prepare_file(os.path.join(folder, word))
         native = self._mirror_folder(folder)
@@ -186,6 +187,13 @@ def _named(texts: Sequence[str]) -> list[str]:
 def _is_system(path: str) -> bool:
     tops = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/", "/etc/", "/opt/", "/proc/", "/sys/")
     return path in ("/", "//") or path.startswith((*tops, "/dev/"))
+
+
+def _is_real(folder: str) -> bool:
+    try:
+        return bool(posix.stat(folder))
+    except OSError:
+        return False
 
 
 def _is_small(path: str) -> bool:

@@ -67,7 +67,9 @@ class Mirror:
         if not self._journal.roots or not path:
             return path
         node = self._walk(self._absolute(path), follow)
-        return node.native if node.mirrored or node.native != node.logical else path
+        if not node.mirrored and node.native == node.logical and path.startswith("/"):
+            return path
+        return node.native  # not the relative path: the process may be in a mirror
 
     def is_mirrored(self, path: str) -> bool:
         """Whether the folder ``path`` is shown from the mirror."""
@@ -89,7 +91,7 @@ class Mirror:
         """
         parent, name = self._parent(path)
         if not path or name in ("", ".", "..") or not self._may_change(parent):
-            return path
+            return self._absolute(path) if path else path
         native = self.promote(parent.logical) + "/" + name
         if self._original(native) is not None and self._is_folder_placeholder(native):
             return self.promote(os.path.join(parent.logical, name))
@@ -146,7 +148,31 @@ class Mirror:
                 native = self.root + folder.rstrip("/")
                 self._fill(native, folder)
                 change.add(folder)
+        self._move_into_mirror()
         return self._walk(folder, True).native
+
+    def settle(self) -> None:
+        """Mirrors the folder that the process is in and moves there.
+
+        So relative paths lead into the mirror also where a library opens a file by itself.
+        """
+        node = self._final(posix.getcwd())
+        if not self._may_change(node):
+            return
+        try:
+            self.promote(node.logical)
+        except PermissionError:  # too many entries; then such a library meets the kernel's refusal
+            return
+        self._move_into_mirror()
+
+    def _move_into_mirror(self) -> None:
+        try:
+            here = posix.getcwd()
+        except FileNotFoundError:  # removed under the process
+            return
+        node = self._walk(here, True)
+        if node.mirrored and not here.startswith(self.root):
+            posix.chdir(node.native)
 
     def changed_links(self) -> None:
         """To be called after a folder or a link was renamed, made or removed."""

@@ -71,6 +71,7 @@ def install(scratch: str, keep: list[str] | None = None) -> None:
     commands = Commands(mirror)
     commands.replace_functions()
     commands.follow_spawned_workers(scratch, keep or [])
+    mirror.settle()
 
 
 def patches_for(module_name: str) -> Callable[[Any], None] | None:
