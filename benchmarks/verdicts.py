@@ -1,6 +1,6 @@
 """How often verdicts are wrong, and what they cost, on recorded iteration times.
 
-    python benchmarks/verdicts.py                          # about ten minutes on one core
+    python benchmarks/verdicts.py                          # some three minutes on one core
     python benchmarks/verdicts.py --families 300 --only cnn-quiet-3 mlp-busy2-1
     python benchmarks/verdicts.py --lengths                # power against block length
 
@@ -165,7 +165,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--families", type=int, default=1000, help="for each recording")
+    parser.add_argument("--families", type=int, default=600, help="for each recording")
     parser.add_argument("--cases", type=int, default=1000, help="for each effect")
     parser.add_argument("--only", nargs="*", default=[], help="recordings, such as cnn-quiet-1")
     parser.add_argument("--lengths", action="store_true", help="power against block length")

@@ -34,13 +34,14 @@ def block_length(
     fifth of the pairs and so cost three times the time. Three things bound n from below:
 
     - four times the batches in flight, else a queue filled under the other setting hides the cost;
-    - 150 ms, so that time slices of the scheduler average out (blocks of 80 ms on a busy machine
+    - 100 ms, so that time slices of the scheduler average out (blocks of 80 ms on a busy machine
       jump between two values, as one of them has the core to itself), and 4 iterations;
     - bursts: with two workers iterations can take 3, 99, 3, 99 ms, and an odd n differs from
       itself by 2 / n. Hence a multiple of `together`, and among lengths up to 2 s the shortest that
-      comes within a quarter of the least (n + warm_up) * noise(n)^2, the time a verdict takes.
+      comes within half of the least (n + warm_up) * noise(n)^2, which is what a verdict takes.
 
-    So 20 ms iterations get 8, 2 ms get 75, and iterations of a second get 4.
+    So 20 ms iterations get 5, 2 ms get 50, iterations of a second get 4; with two workers and
+    a prefetch factor of 2 at least 16.
 
     Args:
         iteration_ms: times of consecutive iterations in milliseconds; a hundred or more are good.
@@ -61,7 +62,7 @@ def block_length(
     costs = [(n + discarded) * block_noise(times, n, discarded) ** 2 for n in spread]
     if not costs:
         return shortest
-    return next(n for n, cost in zip(spread, costs, strict=True) if cost <= 1.25 * min(costs))
+    return next(n for n, cost in zip(spread, costs, strict=True) if cost <= 1.5 * min(costs))
 
 
 def _lengths(shortest: int, most: int, together: int) -> list[int]:

@@ -1,7 +1,8 @@
 """Evidence against a log ratio, as the wealth of bets that are fair when it is the true one.
 
 Let d be the log ratio of a pair's two block times and t the supposed true one. Two opponents take
-the bets; half the money goes to each, and the sum is the evidence (an average of e-processes):
+the bets; three quarters of the money go to the first and the rest to the second, and what both
+are worth together is the evidence (an average of e-processes is one):
 
 *The coin.* Order inside a pair is random, so if t is true the sign of d - t is a fair coin given
 its size and all that went before, whatever the machine's noise does: drift, bursts, heavy tails,
@@ -36,11 +37,13 @@ Array = npt.NDArray[np.float64]
 FINEST = 0.005
 # The same for the second opponent, which must not take chance agreement for a quiet machine.
 CAUTIOUS = 0.01
+# Share of the money that goes to the coin: small effects are its affair, and it is exact.
+COIN_SHARE = 0.75
 # Share of the prior that is mixed in again after each pair.
 FORGETTING = 1e-3
 # Supposed effects in units of the supposed scale. The coin cannot gain from sharp predictions of
 # large effects; the second opponent can, so there neighbours are never more than two apart.
-COIN_EFFECTS = np.array([0.0, 0.3, 0.6, 1.0, 1.6, 2.4, 3.5, 5.0, 7.0, 10.0, 14.0, 20.0])
+COIN_EFFECTS = np.array([0.0, 0.3, 0.6, 1.0, 1.6, 2.4, 3.5, 5.0])
 NOISE_EFFECTS = np.array(
     [0.0, 0.4, 0.8, 1.3, 2.0, 3.0, 4.2, 5.5, 7.0, 8.5, *np.arange(10.0, 31, 2)]
 )
@@ -120,7 +123,9 @@ class Wealth:
         self.current = self._coin
         if self._cautious is not None:
             noise = self._noise_wealth(self._cautious, x)
-            self.current = np.logaddexp(self._coin, noise) - np.log(2.0)
+            self.current = np.logaddexp(
+                self._coin + np.log(COIN_SHARE), noise + np.log(1.0 - COIN_SHARE)
+            )
         self.highest = np.maximum(self.highest, self.current)
 
     def _coin_gain(self, x: Array) -> Array:
