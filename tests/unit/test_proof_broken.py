@@ -178,7 +178,7 @@ def prove(script: Script, fault: str, setting: dict[str, Any], **options: Any) -
 
 
 PRECISIONS = {"float32": {}, "bf16": {"amp-bf16": "bfloat16"}}
-QUICK = {"cnn", "gpt", "dropout", "vae", "gan", "lstm"}
+QUICK = {"cnn", "lstm", "vae"}
 CASES = [
     pytest.param(fault, kind, id=f"{fault}-{kind}", marks=[] if kind in QUICK else pytest.mark.slow)
     for fault in BROKEN

@@ -248,6 +248,11 @@ def test_too_large() -> None:
     assert "more than the 1 MiB allowed" in refusal(script, limit_bytes=100)
 
 
+def test_an_output_gradient_that_is_too_large() -> None:
+    script = simple(nn.Linear(4, 4000), lambda: (torch.randn(300, 4),), lambda out: out.sum())
+    assert "too large to record its gradient" in refusal(script, limit_bytes=1_000_000)
+
+
 def test_a_root_without_a_call_is_told_beside_the_verdict() -> None:
     script = KINDS["mlp"]()
     other = nn.Linear(2, 2)
@@ -285,6 +290,21 @@ def test_a_model_that_differs_from_itself() -> None:
     proof = judge("x", "exact", script.record(), script.switch, {}, BF16, "model")
     assert not proof.passed
     assert "the model differs from itself on the same input" in proof.reason
+
+
+def test_small_differences_from_itself_are_what_an_exact_candidate_may_have() -> None:
+    class Model(nn.Linear):
+        generator = torch.Generator()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            noise = torch.rand((len(x), 2), generator=self.generator)
+            return super().forward(x) * (1 + 1e-6 * noise)
+
+    script = simple(Model(4, 2), lambda: (torch.randn(3, 4),), lambda out: out.sum())
+    proof = judge("x", "exact", script.record(), script.switch, {}, {}, "model")
+    assert proof.passed and proof.reason.startswith("within the own noise of the model"), proof
+    proof = judge("x", "exact", script.record(), script.switch, {}, BF16, "model")
+    assert not proof.passed
 
 
 def test_a_reference_that_is_not_finite() -> None:

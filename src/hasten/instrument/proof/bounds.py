@@ -197,13 +197,17 @@ def scale(deviations: Deviations, weight: dict[str, float]) -> float:
 
 
 def scale_bound(draws: Sequence[float], candidates: int, unit: Format) -> float:
-    """What the mean scale of so many candidates may differ from the mean of the draws."""
+    """What the mean scale of so many candidates may differ from the mean of the draws.
+
+    One rounding is allowed beside the noise: a single number that everything is multiplied by,
+    such as 1/n in a mean that runs in the format, is rounded the same way in every replay.
+    """
     prior = _PRIOR_UNITS * unit.unit
     middle = statistics.fmean(draws) if draws else 0.0
     squares = sum((d - middle) ** 2 for d in draws) + _PRIOR_DRAWS * prior**2
     spread = math.sqrt(squares / (max(0, len(draws) - 1) + _PRIOR_DRAWS))
     standard_error = spread * math.sqrt(1 / max(1, len(draws)) + 1 / max(1, candidates))
-    return max(SCALE_FLOOR, SCALE_ERRORS * standard_error + unit.unit / 8)
+    return max(SCALE_FLOOR, SCALE_ERRORS * standard_error + unit.unit)
 
 
 def spread(deviations: Deviations, weight: dict[str, float]) -> float:

@@ -19,8 +19,11 @@ Tensors = dict[str, torch.Tensor]
 class RecordedCall:
     """What went into one call of a root, and the gradients that came back to its outputs."""
 
-    def __init__(self, root: Root, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self, root: Root, args: tuple[Any, ...], kwargs: dict[str, Any], room: int
+    ) -> None:
         self.root = root
+        self.room = room  # bytes that the copies may take
         self.gradients: Tensors = {}  # of the outputs, by their path
         self.refused: str | None = None
         self.parameters = {n: p for n, p in root.module.named_parameters() if p.requires_grad}
@@ -49,17 +52,24 @@ class RecordedCall:
         before = _gradient_marks(self.parameters)
         attributes = _side_outputs(self.root.module)
         result = run(*args, **kwargs)
-        if _gradient_marks(self.parameters) != before:
+        try:
+            self._watch(result, before, attributes)
+        except Exception as error:  # objects of the script: anything may happen
+            self.refused = f"the output of {self.root.name} can't be watched ({error!r})"
+        return result
+
+    def _watch(self, result: Any, marks: list[tuple[int, int]], attributes: dict[str, Any]) -> None:
+        if _gradient_marks(self.parameters) != marks:
             self.refused = f"{self.root.name} calls backward itself"
+        elif not tensors_in(result):
+            self.refused = f"{self.root.name} returns no tensor that can be found"
+        if self.refused is not None:
+            return
         fresh = _new_side_outputs(self.root.module, attributes)
-        outputs = {**_named_outputs(result), **fresh}
-        if not tensors_in(result):
-            self.refused = self.refused or f"{self.root.name} returns no tensor that can be found"
-        for path, tensor in outputs.items():
-            if tensor.requires_grad and self.refused is None:
+        for path, tensor in {**_named_outputs(result), **fresh}.items():
+            if tensor.requires_grad:
                 handle = tensor.register_hook(_Delivery(self, path))  # type: ignore[no-untyped-call]
                 self._handles.append(handle)
-        return result
 
     def close(self) -> None:
         """Take the hooks off the outputs."""
@@ -218,6 +228,12 @@ def _gradient_marks(parameters: Mapping[str, torch.Tensor]) -> list[tuple[int, i
     return [(id(p.grad), -1 if p.grad is None else p.grad._version) for p in parameters.values()]
 
 
+def size_before(root: Root, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Bytes that recording a call would take before any output gradient has come back."""
+    held = [*tensors_in((args, kwargs)).values(), *root.module.buffers()]
+    return size_of(held)
+
+
 class _Delivery:
     """A tensor hook that adds up the gradients which reach one output."""
 
@@ -226,7 +242,13 @@ class _Delivery:
 
     def __call__(self, gradient: torch.Tensor) -> None:
         call = self._call
-        call.twice = call.twice or torch.is_grad_enabled()  # backward with create_graph
+        if call.refused is not None:
+            return
         known = call.gradients.get(self._path)
+        if known is None and call.size + size_of([gradient]) > call.room:
+            call.refused = f"the output of {call.root.name} is too large to record its gradient"
+            call.gradients.clear()
+            return
+        call.twice = call.twice or torch.is_grad_enabled()  # backward with create_graph
         fresh = gradient.detach().clone()
         call.gradients[self._path] = fresh if known is None else known + fresh

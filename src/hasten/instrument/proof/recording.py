@@ -9,7 +9,7 @@ import psutil  # type: ignore[import-untyped]
 import torch
 from torch.optim import Optimizer
 
-from hasten.instrument.proof.calls import RecordedCall
+from hasten.instrument.proof.calls import RecordedCall, size_before
 from hasten.instrument.proof.steps import RecordedStep
 from hasten.instrument.seams.optimizer import OptimizerHandle
 from hasten.instrument.seams.root import Call, Observer, Root
@@ -62,7 +62,9 @@ class Recording:
         for call in self.calls:
             call.close()
         for call in self.calls:
-            if not call.gradients:
+            if call.refused is not None:
+                self.refused.setdefault(call.root.name, call.refused)
+            elif not call.gradients:
                 why = f"no gradient came back to the outputs of {call.root.name}"
                 self.refused.setdefault(call.root.name, why)
         self.calls = [call for call in self.calls if call.gradients and call.refused is None]
@@ -128,13 +130,14 @@ class Recording:
         if sum(call.root is root for call in self.calls) >= self._most:
             self.passed_over += 1
             return run(*args, **kwargs)
+        room = self.limit - self.size
+        if (size := size_before(root, args, kwargs)) > room:
+            self.refused[root.name] = self._too_large(root, size)
+            return run(*args, **kwargs)
         try:
-            call = RecordedCall(root, args, kwargs)
+            call = RecordedCall(root, args, kwargs, room)
         except Exception as error:  # objects of the script: anything may happen
             self.refused[root.name] = f"a call of {root.name} can't be copied ({_short(error)})"
-            return run(*args, **kwargs)
-        if self.size + call.size > self.limit:
-            self.refused[root.name] = self._too_large(root, call.size)
             return run(*args, **kwargs)
         result = call.make(run, args, kwargs)
         if call.refused is None:

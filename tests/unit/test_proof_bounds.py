@@ -1,0 +1,195 @@
+"""The arithmetic behind the bounds."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hasten.instrument.proof import bounds
+from hasten.instrument.proof.deviation import compare, deviation, overall, same_bits
+from hasten.instrument.proof.rounding import (
+    BFLOAT16,
+    FLOAT32,
+    FLOAT64,
+    FloatDraws,
+    Noise,
+    Rounding,
+    coarsest,
+)
+from hasten.instrument.proof.structure import Rebuild, tensors_in
+
+
+def noisy(g: dict[str, torch.Tensor], size: float, seed: int) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return {n: t * (1 + size * torch.randn(t.shape, generator=generator)) for n, t in g.items()}
+
+
+@pytest.fixture
+def gradient() -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return {n: torch.randn(200, generator=generator) for n in "abc"}
+
+
+def test_deviation_of_known_vectors() -> None:
+    d = deviation(torch.tensor([0.0, 2.0, 3.0]), torch.tensor([1.0, 2.0, 0.0]))
+    assert (d.difference, d.reference, d.product, d.lost, d.gained) == (10.0, 5.0, 4.0, 1, 1)
+    assert d.gone == 1.0 and d.projection == 0.8 and not d.equal
+
+
+def test_a_missing_gradient_is_zero_and_not_equal() -> None:
+    d = deviation(None, torch.ones(3))
+    assert d.difference == d.reference == 3 and d.lost == 3 and not d.equal
+    assert deviation(None, None).equal
+
+
+def test_values_that_are_not_finite_are_counted() -> None:
+    d = deviation(torch.tensor([math.nan, 1.0, 2.0]), torch.tensor([1.0, math.inf, 2.0]))
+    assert (d.bad, d.reference_bad, d.difference) == (1, 1, 0.0)
+
+
+def test_bits_are_compared_not_values() -> None:
+    assert not same_bits(torch.tensor([0.0]), torch.tensor([-0.0]))
+    assert same_bits(torch.tensor([math.nan]), torch.tensor([math.nan]))
+    assert not same_bits(torch.ones(2), torch.ones(2).double())
+    channels_last = torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last)
+    assert same_bits(channels_last, channels_last.contiguous())
+
+
+def test_sparse_and_dense_gradients_can_be_compared() -> None:
+    sparse = torch.sparse_coo_tensor(
+        torch.tensor([[1]]), torch.ones(1, 2), (3, 2), check_invariants=True
+    )
+    assert deviation(sparse, sparse).equal
+    assert deviation(sparse, sparse.to_dense()).difference == 0
+
+
+def test_a_gradient_that_is_zero_but_for_rounding_does_not_count(
+    gradient: dict[str, torch.Tensor],
+) -> None:
+    reference = {**gradient, "tiny": torch.full((200,), 1e-9)}
+    candidate = {**gradient, "tiny": torch.full((200,), -3e-9)}
+    assert bounds.errors(compare(candidate, reference))["tiny"] < 1e-6
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.floats(0.0005, 0.02), st.integers(0, 1000))
+def test_noise_of_the_size_of_the_draws_passes(size: float, seed: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    gradient = {n: torch.randn(200, generator=generator) for n in "abc"}
+    draws = [compare(noisy(gradient, size, seed + k), gradient) for k in range(1, 4)]
+    found = compare(noisy(gradient, size, seed), gradient)
+    checks = bounds.check_errors("gradient error", found, draws, BFLOAT16)
+    assert all(check.passed for check in checks)
+
+
+def test_ten_times_the_noise_is_refused(gradient: dict[str, torch.Tensor]) -> None:
+    draws = [compare(noisy(gradient, 0.01, k), gradient) for k in range(3)]
+    found = compare({**gradient, "b": noisy(gradient, 0.1, 9)["b"]}, gradient)
+    failed = [
+        c for c in bounds.check_errors("gradient error", found, draws, BFLOAT16) if not c.passed
+    ]
+    assert {c.worst for c in failed} == {"b"}
+    assert (
+        failed[0].line.startswith("gradient error 0.1") and "at `b`, allowed 0.0" in failed[0].line
+    )
+
+
+def test_a_gradient_that_points_elsewhere_is_refused_however_sensitive_the_model_is(
+    gradient: dict[str, torch.Tensor],
+) -> None:
+    wild = [compare(noisy(gradient, 5.0, k), gradient) for k in range(3)]
+    found = compare(noisy(gradient, 1.0, 9), gradient)
+    assert any(not c.passed for c in bounds.check_errors("x", found, wild, BFLOAT16))
+
+
+def test_the_scale_is_read_off_the_quietest_tensor(gradient: dict[str, torch.Tensor]) -> None:
+    draws = []
+    for k in range(3):
+        moved = {**noisy(gradient, 0.2, k), "a": noisy(gradient, 0.001, k)["a"]}
+        draws.append(compare(moved, gradient))
+    weight = bounds.weights(draws)
+    assert weight["a"] == 1 and weight["b"] < 1e-3
+    found = compare({n: t * 1.01 for n, t in gradient.items()}, gradient)
+    assert bounds.scale(found, weight) == pytest.approx(0.01, rel=1e-3)
+
+
+@given(st.integers(1, 16), st.lists(st.floats(-0.01, 0.01), min_size=1, max_size=8))
+def test_more_replays_never_widen_the_bound(count: int, draws: list[float]) -> None:
+    now = bounds.scale_bound(draws, count, BFLOAT16)
+    assert bounds.scale_bound(draws, count + 1, BFLOAT16) <= now
+    assert now >= bounds.SCALE_FLOOR
+
+
+def test_holes_are_counted_among_entries_that_matter(gradient: dict[str, torch.Tensor]) -> None:
+    holed = {n: t.clone() for n, t in gradient.items()}
+    holed["b"][:6] = 0
+    found = compare(holed, gradient)
+    assert bounds.left_out(found) == pytest.approx(0.01, abs=0.002)
+    check = bounds.check_lost(found, [0.0], [bounds.left_out(found)])
+    assert not check.passed and check.worst == "b" and check.rank == 1
+
+
+# --- roundings -----------------------------------------------------------------------------
+
+
+def test_roundings_have_the_size_of_the_format() -> None:
+    x = torch.randn(64, 64)
+    with Rounding(BFLOAT16, 1):
+        y = x @ x
+    error = bounds.errors({"y": overall(compare({"y": y}, {"y": x @ x}))})["y"]
+    assert BFLOAT16.unit / 4 < error < 2 * BFLOAT16.unit
+
+
+def test_roundings_leave_the_random_state_and_the_masks_alone() -> None:
+    before = torch.get_rng_state()
+    torch.manual_seed(3)
+    mask = torch.nn.functional.dropout(torch.ones(100)) != 0
+    torch.manual_seed(3)
+    with Rounding(BFLOAT16, 1):
+        moved = torch.nn.functional.dropout(torch.ones(100))
+    assert torch.equal(moved != 0, mask)
+    after = torch.get_rng_state()
+    Noise(0.1, 5).moved(torch.ones(4))
+    assert torch.equal(torch.get_rng_state(), after)
+    torch.set_rng_state(before)
+
+
+@pytest.mark.parametrize("size", [5, 17, 1000])
+def test_random_numbers_are_the_same_in_every_format(size: int) -> None:
+    found = []
+    for dtype in (torch.float32, torch.bfloat16):
+        torch.manual_seed(0)
+        with FloatDraws():
+            x = torch.ones(size, dtype=dtype)
+            found.append([torch.randn_like(x), torch.rand_like(x), x.clone().normal_()])
+    for a, b in zip(*found, strict=True):
+        assert b.dtype == torch.bfloat16 and torch.equal(a.bfloat16(), b)
+
+
+def test_the_coarsest_format_counts() -> None:
+    assert coarsest([torch.float32, None], "cpu") is FLOAT32
+    assert coarsest([torch.float32, torch.bfloat16], "cpu") is BFLOAT16
+    assert coarsest([torch.float64], "cpu") is FLOAT64
+
+
+# --- nested values --------------------------------------------------------------------------
+
+
+def test_nested_values_are_rebuilt_with_shared_tensors_shared() -> None:
+    x = torch.ones(2)
+    value = {"a": (x, [x, 3]), "b": "text", "c": torch.Size([2])}
+    twin = Rebuild(torch.clone)(value)
+    assert twin["a"][0] is twin["a"][1][0] is not x
+    assert twin["c"] == torch.Size([2]) and type(twin["a"]) is tuple
+    assert list(tensors_in(value)) == ["['a'][0]"]
+
+
+def test_a_packed_sequence_is_copied_as_what_it_is() -> None:
+    packed = torch.nn.utils.rnn.pack_sequence([torch.ones(3), torch.ones(2)])
+    twin = Rebuild(torch.clone)(packed)
+    assert type(twin) is type(packed) and twin.data is not packed.data
+    assert torch.equal(twin.batch_sizes, packed.batch_sizes)

@@ -1,0 +1,81 @@
+"""Honest settings pass on every kind of model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from test_proof_zoo import KINDS, clean
+
+from hasten.instrument.proof import judge
+from hasten.records import Proof
+
+__all__ = ["clean"]  # a fixture
+
+EAGER_STREAM = {"options": {"fallback_random": True}}
+SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
+    "bf16": ({"amp-bf16": "bfloat16"}, "model"),
+    "threads": ({"threads": 2}, "both"),
+    "fused": ({"fused-optimizer": "fused"}, "optimizer"),
+    "foreach": ({"fused-optimizer": "foreach"}, "optimizer"),
+}
+QUICK = ("mlp", "cnn", "lstm", "vae", "gan", "bag", "dropout")
+
+
+def prove(kind: str, seed: int, setting: dict[str, Any], what: str, numerics: str) -> Proof:
+    torch.manual_seed(seed)
+    script = KINDS[kind]()
+    recording = script.record()
+    return judge("x", numerics, recording, script.switch, {}, setting, what)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("kind", QUICK)
+def test_honest(kind: str, name: str) -> None:
+    proof = prove(kind, 1, *SETTINGS[name], "rounding")
+    assert proof.passed, proof
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_honest_in_twenty_trials(kind: str, name: str) -> None:
+    if (kind, name) == ("sparse-bag", "fused"):
+        pytest.skip("torch has no fused step for sparse gradients")
+    for seed in range(20):
+        proof = prove(kind, seed, *SETTINGS[name], "rounding")
+        assert proof.passed, (seed, proof)
+
+
+def test_fused_refuses_sparse_gradients_with_the_reason() -> None:
+    proof = prove("sparse-bag", 0, *SETTINGS["fused"], "rounding")
+    assert not proof.passed and "does not support sparse gradients" in proof.reason
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("kind", ["cnn", "dropout"])
+def test_compiled_with_the_eager_random_stream(kind: str, bf16: bool) -> None:
+    setting = {"compile": EAGER_STREAM, **({"amp-bf16": "bfloat16"} if bf16 else {})}
+    proof = prove(kind, 0, setting, "model", "rounding")
+    assert proof.passed, proof
+
+
+@pytest.mark.slow
+def test_compiled_with_masks_of_its_own_is_statistics() -> None:
+    proof = prove("dropout", 0, {"compile": {}}, "model", "rounding")
+    assert not proof.passed and proof.numerics == "statistics"
+    assert proof.reason.startswith("another random stream: statistics")
+
+
+def test_the_same_setting_is_exact() -> None:
+    proof = prove("cnn", 0, {}, "both", "exact")
+    assert proof.passed and proof.numerics == "exact" and proof.figure == 0
+    assert prove("cnn", 0, {}, "both", "rounding").numerics == "exact"
+
+
+def test_a_unit_that_says_exact_but_rounds_is_refused() -> None:
+    proof = prove("mlp", 0, {"amp-bf16": "bfloat16"}, "model", "exact")
+    assert not proof.passed and proof.numerics == "rounding"
+    assert proof.reason.startswith("not the same bits: ")
