@@ -143,7 +143,7 @@ def power(
 
 def describe(tape: Tape, effect: float, n: int, cases: int, seed: int) -> str:
     """Power at 750 iterations and at 180 s, and the median and 99 % cost."""
-    pairs = 120
+    pairs = 200
     decided, seconds = power(tape, effect, n, cases, pairs, seed)
     in_750 = np.mean(decided * 2 * (n + tape.warm_up) <= 750)
     in_180_s = np.mean(decided * seconds <= 180.0)
