@@ -31,7 +31,8 @@ def block_length(
     Short blocks are better than they look: noise of a busy machine is correlated over seconds, so
     that a pair of neighbouring blocks shares most of it whatever their length, while evidence
     grows with the number of pairs. On recorded traces four times longer blocks save a tenth to a
-    half of the pairs and so take 1.5 to 3 times as long (`benchmarks/verdicts.py --lengths`). Three things bound n from below:
+    half of the pairs and so take 1.5 to 3 times as long (`benchmarks/verdicts.py --lengths`).
+    Three things bound n from below:
 
     - four times the batches in flight, else a queue filled under the other setting hides the cost;
     - 100 ms, so that time slices of the scheduler average out (blocks of 80 ms on a busy machine
