@@ -54,7 +54,8 @@ SCRIPT = textwrap.dedent(
     else:
         width = 32 * scale
         layer = nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.1, batch_first=True)
-        model = nn.Sequential(nn.TransformerEncoder(layer, 2), nn.Flatten(), nn.Linear(16 * width, 10))
+        head = nn.Linear(16 * width, 10)
+        model = nn.Sequential(nn.TransformerEncoder(layer, 2), nn.Flatten(), head)
         x = torch.randn(32 * scale, 16, width)
     model.to(device)
     data = TensorDataset(x, torch.randint(0, 10, (len(x),)))
@@ -150,8 +151,10 @@ def one(child: Child, setting: Setting) -> dict[str, object]:
 def prove(child: Child, name: str, setting: Setting) -> Proof:
     """One proof."""
     answer = child.ask(Prove(name, setting), 600.0)
-    return answer if isinstance(answer, Proof) else Proof(
-        name, "rounding", False, 0.0, 0.0, "", str(answer)
+    return (
+        answer
+        if isinstance(answer, Proof)
+        else Proof(name, "rounding", False, 0.0, 0.0, "", str(answer))
     )
 
 

@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 #: Processor features that decide which kernels PyTorch can use.
 FLAGS_THAT_MATTER = (

@@ -283,9 +283,20 @@ class Ended:
     status: int = 0
 
 
-Message = Union[
-    Watch, RunBlock, Prove, Stop, Hello, Note, Busy, BlockDone, Proof, Failed, Ended, Profile
-]
+Message = (
+    Watch
+    | RunBlock
+    | Prove
+    | Stop
+    | Hello
+    | Note
+    | Busy
+    | BlockDone
+    | Proof
+    | Failed
+    | Ended
+    | Profile
+)
 _CLASSES: dict[str, type] = {c.__name__: c for c in typing.get_args(Message)}
 
 

@@ -100,6 +100,15 @@ def test_validation_is_left_alone_and_its_iterations_are_void():
     assert block.no_effect == {}
 
 
+def test_a_loader_built_anew_in_each_epoch_is_the_same_loop():
+    settings = [{}] * 6 + [{"loader-workers": {"workers": 1}}] * 6
+    profile, blocks = watch("loop_new_loader.py", *settings)
+    assert profile.loader is not None and profile.loader.length == 12
+    assert [block.no_effect for block in blocks] == [{}] * 12
+    assert blocks[-1].total_iterations > 5 * 12
+    assert sum(block.void for block in blocks) > 0
+
+
 def test_a_script_that_never_trains_says_so():
     child = Child((str(SCRIPTS / "loop_never.py"),), ShieldMode.NONE, print, cwd=os.getcwd())
     child.start()

@@ -27,15 +27,16 @@ def with_units(tmp_path: Path) -> dict[str, str]:
 
 def tune(env: dict[str, str], tmp_path: Path, *arguments: str) -> dict:
     """`hasten tune --json` on a small script."""
+    output = str(tmp_path / "p.toml")
+    script = str(TESTS / "scripts" / "steady.py")
     done = subprocess.run(
-        [sys.executable, "-m", "hasten", "tune", "--json", "--output", str(tmp_path / "p.toml")]
-        + list(arguments)
-        + [str(TESTS / "scripts" / "steady.py")],
+        [sys.executable, "-m", "hasten", "tune", "--json", "--output", output, *arguments, script],
         capture_output=True,
         text=True,
         env=env,
         cwd=tmp_path,
         timeout=280,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return {row["name"]: row for row in json.loads(done.stdout)["tried"]}

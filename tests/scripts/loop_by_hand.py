@@ -5,7 +5,7 @@ from torch import nn
 
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 1))
-for step in range(150):
+for _ in range(150):
     x = torch.randn(32, 8)
     model.zero_grad()
     loss = nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))

@@ -8,7 +8,7 @@ x = torch.linspace(-3, 3, 256).unsqueeze(1)
 y = torch.sin(x)
 model = nn.Sequential(nn.Linear(1, 32), nn.Tanh(), nn.Linear(32, 1))
 optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4)
-for step in range(120):
+for _ in range(120):
 
     def closure():
         optimizer.zero_grad()

@@ -34,8 +34,8 @@ def batch():
 
 model = Small()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-for step in range(100):
-    for _ in range(2):
+for _ in range(100):
+    for _micro in range(2):
         logits, loss = model(*batch())
         (loss / 2).backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -26,7 +26,7 @@ loader = DataLoader(data, batch_sampler=sampler, collate_fn=collate)
 model = nn.Linear(16, 3)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 batches = iter(loader)
-for step in range(90):
+for _ in range(90):
     try:
         batch = next(batches)
     except StopIteration:

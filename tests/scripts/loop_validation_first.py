@@ -1,4 +1,4 @@
-"""Validation before training and after each epoch, a second training loader, a criterion with state."""
+"""Validation before training and after each epoch, and a second training loader."""
 
 import torch
 from torch import nn
@@ -22,7 +22,7 @@ def validate():
 
 
 validate()
-for epoch in range(3):
+for _ in range(3):
     for (x, y), (u, _) in zip(train, extra, strict=True):
         loss = criterion(model(x), y) + 0.01 * model(u).square().mean()
         optimizer.zero_grad()

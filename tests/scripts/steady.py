@@ -7,7 +7,7 @@ torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 512))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 x, y = torch.randn(256, 512), torch.randn(256, 512)
-for step in range(20_000):
+for _ in range(20_000):
     loss = nn.functional.mse_loss(model(x), y)
     optimizer.zero_grad()
     loss.backward()

@@ -74,29 +74,31 @@ def begin(description: str) -> None:
     from hasten.instrument.launch import ChildDescription
 
     child = ChildDescription(**json.loads(description))
-    shield = os.environ.pop("HASTEN_SHIELD", None)
-    patches_for: Callable[[str], _Callback | None] = lambda name: None  # noqa: E731
+    patches: list[Callable[[str], _Callback | None]] = []
     if child.mode == "serve":
-        try:
-            from hasten.instrument.shield import trackers
-        except ImportError:
-            import types
+        from hasten.instrument.shield import redirect, trackers
 
-            trackers = types.SimpleNamespace(patches_for=lambda n: None)
-
-        patches_for = trackers.patches_for
-        if shield is not None:
-            from hasten.instrument.shield import redirect
-
-            redirect.install(shield)
+        redirect.install_from(os.environ)
+        patches = [trackers.patches_for, redirect.patches_for]
     start = _starter(child)
 
     def callback_for(name: str) -> _Callback | None:
-        return start if name == "torch" else patches_for(name)
+        wanted = [found for patch in patches if (found := patch(name)) is not None]
+        if name == "torch":
+            wanted.append(start)
+        return _all_of(wanted) if wanted else None
 
     if "torch" in sys.modules:
         start(sys.modules["torch"])
     sys.meta_path.insert(0, AfterImport(callback_for))
+
+
+def _all_of(callbacks: list[_Callback]) -> _Callback:
+    def call(module: ModuleType) -> None:
+        for callback in callbacks:
+            callback(module)
+
+    return call
 
 
 def _starter(child: Any) -> _Callback:

@@ -137,7 +137,7 @@ class Conductor:
         """A batch is about to be fetched."""
         if self._suspended or self._loop is None or self._foreign():
             return
-        if loader is self._loop.loader:
+        if self._is_training(loader):
             self._border()
             if self._fresh_epoch:
                 self._fresh_epoch, self.recorder.void = False, "first batch of an epoch"
@@ -151,23 +151,39 @@ class Conductor:
             return
         if self._detector is not None:
             self._detector.fetched(loader)
-        elif self._loop is not None and loader is self._loop.loader and not self._foreign():
+        elif self._is_training(loader) and not self._foreign():
             self.recorder.leave()
 
     def epoch_started(self, loader: Any) -> None:
-        """The script asked for an iterator."""
-        self._epoch(loader)
-        self._fresh_epoch = self._fresh_epoch or self.recorder.void == "epoch border"
+        """The script asked for an iterator, and nothing has been started for it yet."""
+        if not self._suspended and self._is_training(loader):
+            self.recorder.void = "epoch border"
+            self._fresh_epoch = True
 
     def epoch_ended(self, loader: Any) -> None:
         """The script has read the last batch."""
-        if self._loop is not None and loader is self._loop.loader and not self._foreign():
-            self.recorder.leave()
-        self._epoch(loader)
+        if self._suspended or not self._is_training(loader) or self._foreign():
+            return
+        self.recorder.leave()
+        self.recorder.void = "epoch border"
 
-    def _epoch(self, loader: Any) -> None:
-        if self._loop is not None and loader is self._loop.loader and not self._suspended:
-            self.recorder.void = "epoch border"
+    def _is_training(self, loader: Any) -> bool:
+        """Whether this is the training loader, or one like it that the script has built since."""
+        loop = self._loop
+        if loop is None or loop.loader is None:
+            return False
+        if loader is loop.loader:
+            return True
+        if loader in loop.others or _signature(loader) != _signature(loop.loader):
+            return False
+        self._adopt(loop, loader)
+        return True
+
+    def _adopt(self, loop: Loop, loader: Any) -> None:
+        """Scripts may build their loader anew for each epoch: what is in force goes with it."""
+        assert self.seams is not None and self._loader_seams is not None
+        loop.loader = loader
+        self.seams.change_loader(self._loader_seams.owned(loader))
 
     # --- events: model, backward, optimizer -------------------------------------------------
 
@@ -278,3 +294,16 @@ class Conductor:
 
     def _foreign(self) -> bool:
         return self._thread is not None and threading.get_ident() != self._thread
+
+
+def _signature(loader: Any) -> tuple[Any, ...]:
+    """What two loaders of one training share, built by the same line of a script."""
+    return (
+        type(loader),
+        type(loader.dataset),
+        loader.batch_size,
+        loader.drop_last,
+        type(loader.sampler),
+        type(loader.batch_sampler),
+        getattr(loader.collate_fn, "__qualname__", type(loader.collate_fn)),
+    )

@@ -37,7 +37,7 @@ class Loop:
     stepper: Optimizer | None  # whose step is the border where there is no loader; None as well
     # where parameters are changed by hand: then a backward pass is the border
     roots: list[tuple[torch.nn.Module, bool]]  # and whether it trains in training mode
-    other_loaders: int
+    others: weakref.WeakSet[Any]  # loaders read meanwhile that are not the training loader
     companions: set[int] = field(default_factory=set)  # ids of loaders read side by side with it
     notes: list[str] = field(default_factory=list)
 
@@ -125,7 +125,7 @@ class Detector:
                 "no module is called through __call__ with gradients on: precision and "
                 "compilation can't be changed"
             )
-        others = len(self._loaders) - (loader is not None)
+        others = weakref.WeakSet(seen for seen in self._loaders.values() if seen is not loader)
         companions = {key for key in self._loaders if self._led[key] > 0.5 * self._fetched[key]}
         stepper = self._optimizers[0] if self._optimizers else None
         return Loop(loader, stepper, roots, others, companions, notes)

@@ -48,11 +48,21 @@ class LoopSeams:
             units[name].enable(self, setting[name])
             self.setting[name] = setting[name]
 
+    def change_loader(self, loader: Any | None) -> None:
+        """Another loader feeds the loop from now on, as the present setting wants it."""
+        self.loader = loader
+        for name, value in self.setting.items():
+            if discover()[name].needs == "loader" and loader is not None:
+                discover()[name].enable(self, value)
+
     def no_effect(self) -> dict[str, str]:
         """The units in force that did nothing, and why."""
         found = {
             name: discover()[name].took_effect(self, value) for name, value in self.setting.items()
         }
+        stale = self.loader.staleness.trouble if self.loader is not None else ""
+        if stale and "loader-workers" in self.setting:
+            found["loader-workers"] = stale
         return {name: reason for name, reason in found.items() if reason is not None}
 
     def watch(self) -> None:
@@ -148,6 +158,6 @@ def _device(roots: list[Root], optimizers: list[Optimizer]) -> str:
         for tensor in root.module.parameters():
             return tensor.device.type
     for optimizer in optimizers:
-        for tensor in parameters(optimizer):
-            return tensor.device.type
+        for owned in parameters(optimizer):
+            return owned.device.type
     return "cpu"

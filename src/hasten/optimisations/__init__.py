@@ -12,6 +12,7 @@ import pkgutil
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import entry_points
+from typing import Any
 
 from hasten.optimisations.base import Applies, Numerics, Optimisation, Seams
 
@@ -36,7 +37,7 @@ def discover() -> dict[str, Optimisation]:
     return {unit.name: unit for unit in sorted(units, key=lambda unit: (unit.order, unit.name))}
 
 
-def _below(base: type[Optimisation]) -> Iterator[type[Optimisation]]:
+def _below(base: Any) -> Iterator[Any]:
     for cls in base.__subclasses__():
         yield cls
         yield from _below(cls)

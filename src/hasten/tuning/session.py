@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ import psutil
 
 from hasten.environment import Environment, look
 from hasten.errors import HastenError
+from hasten.instrument.shield import scratch
 from hasten.instrument.shield.launch import ShieldMode, available_modes
 from hasten.records import Outcome, Profile
 from hasten.tuning.comparing import Bench, Clock, new_family
@@ -56,6 +58,7 @@ class Session:
     def __init__(self, request: TuneRequest, listener: Listener) -> None:
         self.request, self.listener = request, listener
         self.environment: Environment = look()
+        scratch.sweep()  # what a session left that was killed with all of its keepers
         self.mode = choose_shield(request.shield)
         self.driver = Driver(
             request.argv, self.mode, listener, self._note, request.timeout, request.repeat
@@ -148,7 +151,7 @@ def choose_shield(wanted: str) -> ShieldMode:
     Raises:
         HastenError: the one that was asked for can't be had here.
     """
-    modes = available_modes()
+    modes = available_modes(os.getcwd())
     if wanted == "auto":
         return modes[0]
     mode = ShieldMode(wanted)

@@ -27,7 +27,7 @@ def _run_hidden() -> None:
     """Import the sitecustomize that would have been found without ours."""
     ours = sys.modules.pop("sitecustomize", None)
     try:
-        import sitecustomize  # noqa: F401
+        import sitecustomize  # type: ignore[import-not-found]  # noqa: F401
     except ModuleNotFoundError as error:
         if error.name != "sitecustomize":
             raise

@@ -112,14 +112,15 @@ class _Walk:
 
     def _tensor(self, value: torch.Tensor, name: str) -> None:
         self._add(f"{value.dtype}{tuple(value.shape)}".encode())
-        if value.is_shared():  # what is written to it reaches the workers anyway
+        # What is written to shared memory reaches the workers anyway.
+        if value.is_shared():  # type: ignore[no-untyped-call]
             return
         if value.device.type != "cpu" or value.layout is not torch.strided:
             raise Unknown(f"{name} is a tensor on {value.device} or without strides")
         self._charge(value.numel() * value.element_size(), name)
         flat = value.detach().contiguous().reshape(-1)
         if flat.numel():
-            self._content(memoryview(flat.view(torch.uint8).numpy()))
+            self._content(flat.view(torch.uint8).numpy().data)
 
     def _array(self, value: numpy.ndarray[Any, Any], name: str) -> None:
         self._add(f"{value.dtype}{value.shape}".encode())
@@ -128,7 +129,7 @@ class _Walk:
             return
         self._charge(value.nbytes, name)
         if value.size:
-            self._content(memoryview(numpy.ascontiguousarray(value)).cast("B"))
+            self._content(numpy.ascontiguousarray(value).data.cast("B"))
 
     def _content(self, data: memoryview) -> None:
         self._add(b"%d %d" % (zlib.crc32(data), zlib.adler32(data)))

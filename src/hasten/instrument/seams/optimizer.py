@@ -128,7 +128,7 @@ def clone_optimizer(optimizer: Optimizer, limit: int | None = None) -> Optimizer
         limit: copy at most this many parameters of each group.
     """
     twin = copy.copy(optimizer)
-    twin.param_groups, twin.state = [], type(optimizer.state)(dict)  # type: ignore[call-arg]
+    twin.param_groups, twin.state = [], type(optimizer.state)(dict)
     for group in optimizer.param_groups:
         chosen = group["params"][:limit]
         clones = [_clone(parameter) for parameter in chosen]
