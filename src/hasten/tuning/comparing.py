@@ -26,6 +26,7 @@ from hasten.records import (
 )
 from hasten.statistics import Comparison, Family, Verdict, block_length, block_noise
 
+_FIRST = 2  # iterations that show that a candidate works
 _MANY = 10_000  # pairs: until the verdict or the end of time
 _MUCH_SLOWER = 4.0  # a block that takes so much longer than usual is cut short
 
@@ -99,7 +100,9 @@ class Bench:
         """Iterations in a block: whole accumulation windows, long against what is in flight."""
         flight = max(self.in_flight(setting) for setting in settings)
         together = max(self.workers(setting) for setting in settings)
-        count = block_length(milliseconds(self.profile), flight, together)
+        # Four times the batches in flight would be needed if a queue could be filled under one
+        # setting and emptied under the other; leftovers are not counted here, so half is enough.
+        count = block_length(milliseconds(self.profile), -(-flight // 2), together)
         window = max(1, round(self.profile.iterations_per_step))
         return -(-count // window) * window
 
@@ -195,14 +198,22 @@ class Race:
     def turns(self, pairs: int, seconds: float) -> Steps:
         """Run up to `pairs` more pairs of blocks, for at most about `seconds` of measuring."""
         begun = self._bench.clock.spent
+        if not self._affordable():
+            return
         if self._comparison is None:
             yield from self._first()
         wanted = self.result.pairs + pairs
-        while self.open and self.result.pairs < wanted:
+        while self.open and self.result.pairs < wanted and self._affordable():
             yield from self._turn()
             if self._bench.clock.spent - begun > seconds:
                 break
         self.result.seconds += self._bench.clock.spent - begun
+
+    def _affordable(self) -> bool:
+        """Whether a whole pair fits into what is left of the budget."""
+        flight = self._bench.in_flight(self._reference) + self._bench.in_flight(self.candidate)
+        cost = (2 * self._length + flight) * self._bench.profile.iteration
+        return cost < self._bench.clock.left
 
     def until(self, seconds: float) -> Steps:
         """Go on until there is a verdict or `seconds` of measuring are spent."""
@@ -210,7 +221,7 @@ class Race:
 
     def _first(self) -> Steps:
         """A block that isn't counted: it compiles, starts pools, and shows that it works."""
-        command = self._bench.block(self.candidate, self._length, self._hold)
+        command = self._bench.block(self.candidate, _FIRST, self._hold)
         answer = yield command
         while isinstance(answer, Fresh):
             self._bench.forget()

@@ -69,6 +69,8 @@ class Trial:
     unit: Optimisation
     value: Value
     race: Race
+    against: str
+    told: bool = False
 
     def hopeless(self) -> bool:
         """So slow that looking at it again costs more than it can tell."""
@@ -90,6 +92,7 @@ class Search:
         self.bench, self.environment, self.scope = bench, environment, scope
         self.listener = listener
         self.found = Found()
+        self._trials: list[Trial] = []
 
     def run(self) -> Steps:
         """The whole search."""
@@ -141,7 +144,14 @@ class Search:
     def _trial(self, unit: Optimisation, value: Value, reference: Setting) -> Trial:
         candidate = {**reference, unit.name: value}
         progress = self._progress(unit.name, value)
-        return Trial(unit, value, Race(self.bench, reference, candidate, progress))
+        race = Race(self.bench, reference, candidate, progress)
+        trial = Trial(unit, value, race, " + ".join(reference) or "baseline")
+        self._trials.append(trial)
+        return trial
+
+    def unfinished(self) -> list[Tried]:
+        """What is known of candidates that an interrupt has cut off."""
+        return [_tried(t) for t in self._trials if not t.told and t.race.result.pairs]
 
     def _race(self, trials: list[Trial], seconds: float) -> Steps:
         """A look at each, then time for those that promise most and are soonest decided."""
@@ -154,12 +164,14 @@ class Search:
         while left := [t for t in trials if t.race.open]:
             # Nothing to combine yet: then the time that was kept for it is better used here.
             rest = end - self.bench.clock.spent if self.found.winners else self.bench.clock.left
-            if rest <= 0.0:
+            trial = max(left, key=Trial.promise)
+            pairs = trial.race.result.pairs
+            yield from self._turns(trial, _MORE, rest)
+            if rest <= 0.0 or trial.race.result.pairs == pairs:
                 break
-            yield from self._turns(max(left, key=Trial.promise), _MORE, rest)
         for trial in trials:
             if trial.race.open:
-                self._tell(_tried(trial))
+                self._told(trial)
 
     def _turns(self, trial: Trial, pairs: int, seconds: float) -> Steps:
         if trial.race.result.pairs == 0 and "compile" in trial.race.candidate:
@@ -172,11 +184,11 @@ class Search:
         """A verdict on a candidate alone: the faster ones have to pass their proof."""
         unit, compared = trial.unit, trial.race.result
         if compared.problem or compared.verdict is not Verdict.FASTER or compared.ratio is None:
-            self._tell(_tried(trial))
+            self._told(trial)
             return
         trial.value = self._refined(trial)
         refused = yield from self._refusal(unit, trial.value)
-        self._tell(_tried(trial, refused, self._numerics(unit)))
+        self._told(trial, refused)
         ratio = compared.ratio.ratio
         if not refused and ratio > self.found.winners.get(unit.name, (None, 1.0))[1]:
             self.found.winners[unit.name] = (trial.value, ratio)
@@ -248,7 +260,7 @@ class Search:
         elif wanted:
             trial.value = self._refined(trial)
             refused = yield from self._refusal(unit, trial.value)
-        self._tell(_tried(trial, refused, self._numerics(unit), " + ".join(plan)))
+        self._told(trial, refused)
         if wanted and not refused and compared.ratio is not None:
             self.found.setting = {**plan, unit.name: trial.value}
             self.found.plan_ratio *= compared.ratio.ratio
@@ -261,6 +273,10 @@ class Search:
 
         return progress
 
+    def _told(self, trial: Trial, refused: str = "") -> None:
+        trial.told = True
+        self._tell(_tried(trial, refused, self._numerics(trial.unit)))
+
     def _tell(self, tried: Tried) -> None:
         self.found.tried.append(tried)
         self.listener.tried(tried)
@@ -270,7 +286,6 @@ def _tried(
     trial: Trial,
     refused: str = "",
     numerics: str | None = None,
-    against: str = "baseline",
 ) -> Tried:
     """The row for the table."""
     unit, value, compared = trial.unit, trial.value, trial.race.result
@@ -293,7 +308,7 @@ def _tried(
         pairs=compared.pairs,
         seconds=compared.seconds,
         compile_seconds=compared.compile_seconds,
-        against=against,
+        against=trial.against,
     )
 
 

@@ -131,7 +131,7 @@ class Session:
         return Outcome(
             environment=self.environment.describe(),
             profile=profile,
-            tried=tuple(found.tried),
+            tried=(*found.tried, *(self.search.unfinished() if self.search else ())),
             setting=setting,
             confirmed=confirmed.ratio if confirmed is not None else None,
             confirmed_verdict=confirmed.verdict.value if confirmed is not None else "",
