@@ -246,8 +246,8 @@ def _prove(conductor: Conductor, command: Prove) -> Generator[None, Iteration, P
     if unit.data_path:
         proof = _prove_loader(conductor, command)
     else:
-        recording = yield from _record(conductor)
-        kind = "optimizer" if unit.needs == "optimizers" else "root"
+        kind = "optimizer" if unit.needs == "optimizers" else "model"
+        recording = yield from _record(conductor, kind)
         proof = judge(
             command.name,
             unit.numerics.value,
@@ -267,7 +267,7 @@ def _timed(proof: Proof, seconds: float) -> Proof:
     return replace(proof, seconds=seconds)
 
 
-def _record(conductor: Conductor) -> Generator[None, Iteration, Recording]:
+def _record(conductor: Conductor, kind: str) -> Generator[None, Iteration, Recording]:
     """Record one iteration; an epoch border or an accumulating one may leave it incomplete."""
     from hasten.instrument.proof import Recording
 
@@ -280,7 +280,7 @@ def _record(conductor: Conductor) -> Generator[None, Iteration, Recording]:
         yield
         conductor.step_observer = None
         recording.finish()
-        if recording.complete is None:
+        if not recording.lacks(kind):
             break
     return recording
 
