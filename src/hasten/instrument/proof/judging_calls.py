@@ -152,8 +152,7 @@ def _judge_rounding(
         other = None if drawn is None else attempt(drawn, FloatDraws)
         if other is not None and other.strain < best.strain / 2:
             best = other
-            note = f"random numbers are drawn in {_name(call.root.reduced)}; "
-            note += "compared with the same ones"
+            note = f"random numbers are drawn in {unit.name}; compared with the same ones"
         elif _only_another_stream(call, sides, best):
             return Verdict(best.checks, "statistics", "another random stream: statistics")
     gradients = differences(best.seen, first, unit).gradients

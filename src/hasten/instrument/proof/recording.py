@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import torch
 from torch.optim import Optimizer
 
