@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 from sklearn.datasets import load_digits
 
-SIZE = 192  # pixels a side
+SIZE = 96  # pixels a side
 DONE = "complete"  # written last, so that an interrupted run starts again
 
 

@@ -175,7 +175,7 @@ class Race:
         hold: bool = False,
     ) -> None:
         self.result = Compared()
-        self._bench, self._reference, self.candidate = bench, reference, candidate
+        self._bench, self.reference, self.candidate = bench, reference, candidate
         self._progress, self._hold = progress, hold
         self._comparison: Comparison | None = None
         self._length = bench.length(reference, candidate)
@@ -211,9 +211,13 @@ class Race:
 
     def _affordable(self) -> bool:
         """Whether a whole pair fits into what is left of the budget."""
-        flight = self._bench.in_flight(self._reference) + self._bench.in_flight(self.candidate)
-        cost = (2 * self._length + flight) * self._bench.profile.iteration
-        return cost < self._bench.clock.left
+        return self.pair_seconds < self._bench.clock.left
+
+    @property
+    def pair_seconds(self) -> float:
+        """What one pair of blocks takes, warm-up included, if both are as fast as was watched."""
+        flight = self._bench.in_flight(self.reference) + self._bench.in_flight(self.candidate)
+        return (2 * self._length + 2 + flight) * self._bench.profile.iteration
 
     def until(self, seconds: float) -> Steps:
         """Go on until there is a verdict or `seconds` of measuring are spent."""
@@ -236,7 +240,7 @@ class Race:
 
     def _turn(self) -> Steps:
         pair = yield from _pair(
-            self._bench, self._reference, self.candidate, self._length, self._hold
+            self._bench, self.reference, self.candidate, self._length, self._hold
         )
         if isinstance(pair, Failed):
             self.result.problem = _failure(pair)

@@ -6,6 +6,7 @@ where data is free. Knows nothing of processes: a generator of commands that is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
@@ -27,10 +28,11 @@ from hasten.tuning.listener import Listener
 
 _DATA_MATTERS = 1.03  # a loop that data makes slower is at least this much faster without
 _WORTH_IT = 1.02  # a part of a plan that gains less is left out: the cheaper plan is as good
-_ALONE_SHARE = 0.65  # of the budget is for candidates by themselves
-_GLANCE = 2  # pairs that show a candidate to be hopeless
-_HOPELESS = 0.7
-_LOOK = 4  # pairs of blocks that every candidate gets
+_FIRST_SHARE = 0.6  # of the budget is for candidates by themselves
+_LONG_COMPILE = 3.0  # seconds
+_HOPELESS = 0.7  # after one pair
+_LOOK = 4  # pairs of blocks that every candidate gets, if that takes no more than ...
+_LOOK_SHARE = 0.4  # ... of a round
 _MORE = 2  # pairs between two decisions about who is next
 _PROMISING = 1.01
 _CEILING_SECONDS = 0.08  # of the budget
@@ -58,8 +60,9 @@ class Found:
     tried: list[Tried] = field(default_factory=list)
     data_free: Ratio | None = None
     proofs: dict[str, Proof | str] = field(default_factory=dict)
-    winners: dict[str, tuple[Value, float]] = field(default_factory=dict)  # value, ratio
     plan_ratio: float = 1.0  # of `setting` against the baseline, as measured so far
+    best: Setting = field(default_factory=dict)  # the best that is proven, adopted or not
+    best_ratio: float = 1.0
 
 
 @dataclass
@@ -71,16 +74,38 @@ class Trial:
     race: Race
     against: str
     told: bool = False
+    won: bool = False
+    refused: str = ""
+
+    def __post_init__(self) -> None:
+        self.tried = self.value  # `value` may be refined by what measuring showed
+
+    def ratio(self) -> float:
+        """The estimate so far; 1 while there is none."""
+        ratio = self.race.result.ratio
+        return ratio.ratio if ratio is not None else 1.0
+
+    def may_beat(self, best: Trial | None, limit: float) -> bool:
+        """Whether more turns could make it the winner of its round."""
+        ratio = self.race.result.ratio
+        if limit < _WORTH_IT or (ratio is not None and ratio.high < _WORTH_IT):
+            return False
+        return best is None or min(self.ratio(), limit) > best.ratio()
 
     def hopeless(self) -> bool:
         """So slow that looking at it again costs more than it can tell."""
-        ratio = self.race.result.ratio
-        return ratio is not None and ratio.ratio < _HOPELESS
+        return self.ratio() < _HOPELESS
 
-    def promise(self) -> tuple[bool, float]:
+    def loses(self) -> bool:
+        """Surely not faster."""
+        ratio = self.race.result.ratio
+        return ratio is not None and ratio.high < 1.0
+
+    def promise(self) -> tuple[bool, float, float]:
         """What comes first when time is short: gains, and among them what is soonest decided."""
         ratio = self.race.result.ratio
-        return ratio is None or ratio.ratio > _PROMISING, self.race.nearness
+        promising = ratio is None or ratio.ratio > _PROMISING
+        return promising, self.race.nearness, self.ratio()
 
 
 class Search:
@@ -100,9 +125,17 @@ class Search:
         if any(unit.data_path for unit, _ in candidates):
             yield from self._ceiling()
             candidates = self._without_free_data(candidates)
-        trials = [self._trial(unit, value, {}) for unit, value in candidates]
-        yield from self._race(trials, self.bench.clock.left * _ALONE_SHARE)
-        yield from self._combine(candidates)
+        candidates.sort(key=lambda pair: pair[0].data_path)  # their limit is known
+        rivals = self._rivals(candidates)
+        while rivals:
+            winner = yield from self._round(rivals, first=not self.found.setting)
+            if winner is None:
+                break
+            self._adopt(winner)
+            rivals = self._rivals(candidates)
+        for trial in self._trials:
+            if not trial.told and trial is self._latest(trial.unit, trial.value):
+                self._told(trial)
 
     # --- what to try -----------------------------------------------------------------------
 
@@ -123,6 +156,12 @@ class Search:
 
     def _ceiling(self) -> Steps:
         """How much faster the loop is when batches cost nothing."""
+        profile = self.bench.profile
+        if profile.loader is not None and profile.loader.workers == 0:
+            # Nothing loads beside the loop: it would be faster by what it waits, and no more.
+            ratio = profile.iteration / max(profile.iteration - profile.phases["data"], 1e-9)
+            self.found.data_free = Ratio(ratio, ratio, ratio)
+            return
         seconds = self.bench.clock.budget * _CEILING_SECONDS
         race = Race(self.bench, {}, {}, self._progress("data-free ceiling", None), hold=True)
         yield from race.until(seconds)
@@ -153,25 +192,49 @@ class Search:
         """What is known of candidates that an interrupt has cut off."""
         return [_tried(t) for t in self._trials if not t.told and t.race.result.pairs]
 
-    def _race(self, trials: list[Trial], seconds: float) -> Steps:
-        """A look at each, then time for those that promise most and are soonest decided."""
-        end = self.bench.clock.spent + seconds
+    def _round(
+        self, rivals: list[tuple[Optimisation, Value]], first: bool
+    ) -> Generator[Command, Answer, Trial | None]:
+        """Race everything against the plan so far, until one is best beyond doubt.
+
+        Each gets a look; then time goes to those that may be better than the best one proven.
+        """
+        trials = [self._trial(unit, value, self.found.setting) for unit, value in rivals]
+        clock = self.bench.clock
+        end = clock.spent + clock.left * (_FIRST_SHARE if first else 1.0)
+        pairs = self._look(trials, end - clock.spent)
         for index, trial in enumerate(trials):
-            share = (end - self.bench.clock.spent) / (len(trials) - index)
-            yield from self._turns(trial, _GLANCE, share)
+            if self._limit(trial) < max(t.ratio() for t in trials):
+                continue  # whatever comes of it, another one is better
+            share = (end - clock.spent) / (len(trials) - index)
+            yield from self._turns(trial, 1, share)
             if trial.race.open and not trial.hopeless():
-                yield from self._turns(trial, _LOOK - _GLANCE, share)
-        while left := [t for t in trials if t.race.open]:
-            # Nothing to combine yet: then the time that was kept for it is better used here.
-            rest = end - self.bench.clock.spent if self.found.winners else self.bench.clock.left
+                yield from self._turns(trial, pairs - 1, share)
+        while True:
+            best = max((t for t in trials if t.won), key=Trial.ratio, default=None)
+            left = [t for t in trials if t.race.open and t.may_beat(best, self._limit(t))]
+            # With nothing to build on, the time that was kept for it is better used here.
+            rest = end - clock.spent if best is not None else clock.left
+            if not left or rest <= 0.0:
+                return best
             trial = max(left, key=Trial.promise)
             pairs = trial.race.result.pairs
             yield from self._turns(trial, _MORE, rest)
-            if rest <= 0.0 or trial.race.result.pairs == pairs:
-                break
-        for trial in trials:
-            if trial.race.open:
-                self._told(trial)
+            if trial.race.result.pairs == pairs and trial.race.open:
+                return best  # what is left is too short for one more pair
+
+    def _limit(self, trial: Trial) -> float:
+        """The most that a candidate can gain on top of the plan: for data waits, the ceiling."""
+        ceiling = self.found.data_free
+        if not trial.unit.data_path or ceiling is None or math.isinf(ceiling.high):
+            return math.inf
+        iteration = 1.0 / self.found.plan_ratio  # in units of the baseline's
+        return iteration / max(iteration - (1.0 - 1.0 / ceiling.high), 0.05)
+
+    def _look(self, trials: list[Trial], seconds: float) -> int:
+        """Pairs that each candidate gets first: few where they would eat up the round."""
+        each = sum(trial.race.pair_seconds for trial in trials)
+        return max(1, min(_LOOK, int(_LOOK_SHARE * seconds / max(each, 1e-9))))
 
     def _turns(self, trial: Trial, pairs: int, seconds: float) -> Steps:
         if trial.race.result.pairs == 0 and "compile" in trial.race.candidate:
@@ -181,19 +244,20 @@ class Search:
             yield from self._decided(trial)
 
     def _decided(self, trial: Trial) -> Steps:
-        """A verdict on a candidate alone: the faster ones have to pass their proof."""
-        unit, compared = trial.unit, trial.race.result
-        if compared.problem or compared.verdict is not Verdict.FASTER or compared.ratio is None:
-            self._told(trial)
-            return
-        trial.value = self._refined(trial)
-        refused = yield from self._refusal(unit, trial.value)
+        """A verdict: what is faster has to pass its proof."""
+        compared, refused = trial.race.result, ""
+        trial.won = compared.verdict is Verdict.FASTER and not compared.problem
+        if trial.won and trial.race.reference and trial.ratio() < _WORTH_IT:
+            refused = "gains less than 2 % on top of the plan, which is cheaper without"
+        elif trial.won:
+            trial.value = self._refined(trial)
+            refused = yield from self._refusal(trial.unit, trial.value)
+        trial.won = trial.won and not refused
         self._told(trial, refused)
-        ratio = compared.ratio.ratio
-        if not refused and ratio > self.found.winners.get(unit.name, (None, 1.0))[1]:
-            self.found.winners[unit.name] = (trial.value, ratio)
-            if ratio > self.found.plan_ratio:
-                self.found.setting, self.found.plan_ratio = {unit.name: trial.value}, ratio
+        if trial.won and trial.ratio() * self.found.plan_ratio > self.found.best_ratio:
+            # An interrupt from now on finds at least this.
+            self.found.best = {**trial.race.reference, trial.unit.name: trial.value}
+            self.found.best_ratio = trial.ratio() * self.found.plan_ratio
 
     def _refined(self, trial: Trial) -> Value:
         block = trial.race.result.block
@@ -222,48 +286,44 @@ class Search:
 
     # --- together --------------------------------------------------------------------------
 
-    def _combine(self, candidates: list[tuple[Optimisation, Value]]) -> Steps:
-        """Greedy: the best first, then what still helps on top of it, measured again."""
-        units = discover()
-        order = sorted(self.found.winners, key=lambda n: -self.found.winners[n][1])
-        steps = [(units[name], self.found.winners[name][0]) for name in order[1:]]
-        # Cores and data waits are shared: a value that lost alone may win beside the others.
-        steps += [
-            (unit, value)
-            for unit, value in candidates
-            if unit.name in _INTERACT
-            and self.found.setting
-            and (unit.name, value) not in [(u.name, v) for u, v in steps]
-        ]
-        for index, (unit, value) in enumerate(steps):
-            seconds = self.bench.clock.left / (len(steps) - index)
-            if seconds > 0 and self._fits(unit, value):
-                yield from self._on_top(unit, value, seconds)
+    def _adopt(self, winner: Trial) -> None:
+        self.found.setting = {**self.found.setting, winner.unit.name: winner.value}
+        self.found.plan_ratio *= winner.ratio()
+
+    def _rivals(
+        self, candidates: list[tuple[Optimisation, Value]]
+    ) -> list[tuple[Optimisation, Value]]:
+        """What may still help on top of the plan; what is tried again for its company last."""
+        fitting: list[tuple[Optimisation, Value]] = []
+        for unit, value in candidates:
+            before = any(unit is earlier for earlier, _ in fitting)
+            if self._fits(unit, value) and not (unit.one_by_one and before):
+                fitting.append((unit, value))
+        return sorted(fitting, key=lambda pair: self._known(*pair) and pair[0].name in _INTERACT)
+
+    def _latest(self, unit: Optimisation, value: Value) -> Trial | None:
+        same = [t for t in self._trials if t.unit is unit and t.tried == value]
+        return same[-1] if same else None
+
+    def _known(self, unit: Optimisation, value: Value) -> bool:
+        return self._latest(unit, value) is not None
 
     def _fits(self, unit: Optimisation, value: Value) -> bool:
-        setting = self.found.setting
-        excluded = set(unit.excludes) | {
-            n for k in setting for n in discover()[k].excludes if n == unit.name
-        }
-        return setting.get(unit.name) != value and not excluded & (set(setting) | {unit.name})
-
-    def _on_top(self, unit: Optimisation, value: Value, seconds: float) -> Steps:
-        plan = dict(self.found.setting)
-        trial = self._trial(unit, value, plan)
-        if "compile" in trial.race.candidate:
-            self.listener.compiling(" + ".join(trial.race.candidate))
-        yield from trial.race.until(seconds)
-        compared, refused = trial.race.result, ""
-        wanted = compared.verdict is Verdict.FASTER and not compared.problem
-        if wanted and compared.ratio is not None and compared.ratio.ratio < _WORTH_IT:
-            refused = "gains less than 2 % on top of the plan, which is cheaper without"
-        elif wanted:
-            trial.value = self._refined(trial)
-            refused = yield from self._refusal(unit, trial.value)
-        self._told(trial, refused)
-        if wanted and not refused and compared.ratio is not None:
-            self.found.setting = {**plan, unit.name: trial.value}
-            self.found.plan_ratio *= compared.ratio.ratio
+        setting, latest = self.found.setting, self._latest(unit, value)
+        if latest is None:
+            return unit.name not in setting
+        if latest.race.result.problem or latest.refused:
+            return False
+        # Cores and data waits are shared: a value that lost alone may win beside the others.
+        interacts = unit.name in _INTERACT
+        if unit.name in setting and not (interacts and setting[unit.name] != latest.value):
+            return False
+        if latest.hopeless() or (latest.loses() and not interacts):
+            return False
+        if latest.race.result.compile_seconds > _LONG_COMPILE and latest.ratio() < 1.0:
+            return False  # compiling once more, with the plan, costs more than it promises
+        excluded = {n for k in setting for n in discover()[k].excludes} | set(unit.excludes)
+        return not excluded & ({unit.name} | set(setting))
 
     # --- telling ---------------------------------------------------------------------------
 
@@ -274,7 +334,7 @@ class Search:
         return progress
 
     def _told(self, trial: Trial, refused: str = "") -> None:
-        trial.told = True
+        trial.told, trial.refused = True, refused
         self._tell(_tried(trial, refused, self._numerics(trial.unit)))
 
     def _tell(self, tried: Tried) -> None:

@@ -22,7 +22,7 @@ from hasten.tuning.siblings import Confirmed, Siblings
 
 _WATCHED = 120  # iterations, unless that takes too long
 _WATCH_SHARE = 0.1  # of the budget, at most
-_CONFIRM_SHARE = 0.25  # of the budget is kept for the confirmation
+_CONFIRM_SHARE = 0.3  # of the budget is kept for the confirmation
 _MEMORY_SHARE = 0.8  # of what is free may be taken by two siblings
 
 
@@ -124,7 +124,7 @@ class Session:
     def _outcome(self, profile: Profile, clock: Clock, interrupted: bool) -> Outcome:
         found = self.search.found if self.search is not None else Found()
         confirmed = self.confirmed
-        setting = found.setting
+        setting = found.best if interrupted and not confirmed else found.setting
         if confirmed is not None and (confirmed.problem or confirmed.verdict.value == "slower"):
             self._note("the plan was not faster from end to end, and is dropped")
             setting = {}
