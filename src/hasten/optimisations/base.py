@@ -118,6 +118,7 @@ class Optimisation(ABC):
     order: ClassVar[int] = 50  # when the search tries it: quick and strong ones first
     warmup: ClassVar[int] = 1  # iterations after a switch that say nothing yet
     data_path: ClassVar[bool] = False  # helps only while the loop waits for data
+    small: ClassVar[bool] = False  # quick to switch, and often a gain too small to tell alone
     one_by_one: ClassVar[bool] = False  # a later value only matters where those before it fail
     needs: ClassVar[str] = ""  # the seam it speaks to: "roots", "optimizers", "loader" or none
 

@@ -18,23 +18,20 @@ from hasten.tuning.comparing import (
     Answer,
     Bench,
     Command,
-    Compared,
     Progress,
     Race,
     Steps,
     prove,
 )
 from hasten.tuning.listener import Listener
+from hasten.tuning.trial import WORTH_IT, Bundle, Trial, changes, row
 
 _DATA_MATTERS = 1.03  # a loop that data makes slower is at least this much faster without
-_WORTH_IT = 1.02  # a part of a plan that gains less is left out: the cheaper plan is as good
 _FIRST_SHARE = 0.6  # of the budget is for candidates by themselves
 _LONG_COMPILE = 3.0  # seconds
-_HOPELESS = 0.7  # after one pair
 _LOOK = 4  # pairs of blocks that every candidate gets, if that takes no more than ...
 _LOOK_SHARE = 0.4  # ... of a round
 _MORE = 2  # pairs between two decisions about who is next
-_PROMISING = 1.01
 _CEILING_SECONDS = 0.08  # of the budget
 _INTERACT = ("threads", "loader-workers")  # share the cores: tried again on top of a plan
 
@@ -63,49 +60,6 @@ class Found:
     plan_ratio: float = 1.0  # of `setting` against the baseline, as measured so far
     best: Setting = field(default_factory=dict)  # the best that is proven, adopted or not
     best_ratio: float = 1.0
-
-
-@dataclass
-class Trial:
-    """One value of one optimisation on its way to a verdict."""
-
-    unit: Optimisation
-    value: Value
-    race: Race
-    against: str
-    told: bool = False
-    won: bool = False
-    refused: str = ""
-
-    def __post_init__(self) -> None:
-        self.tried = self.value  # `value` may be refined by what measuring showed
-
-    def ratio(self) -> float:
-        """The estimate so far; 1 while there is none."""
-        ratio = self.race.result.ratio
-        return ratio.ratio if ratio is not None else 1.0
-
-    def may_beat(self, best: Trial | None, limit: float) -> bool:
-        """Whether more turns could make it the winner of its round."""
-        ratio = self.race.result.ratio
-        if limit < _WORTH_IT or (ratio is not None and ratio.high < _WORTH_IT):
-            return False
-        return best is None or min(self.ratio(), limit) > best.ratio()
-
-    def hopeless(self) -> bool:
-        """So slow that looking at it again costs more than it can tell."""
-        return self.ratio() < _HOPELESS
-
-    def loses(self) -> bool:
-        """Surely not faster."""
-        ratio = self.race.result.ratio
-        return ratio is not None and ratio.high < 1.0
-
-    def promise(self) -> tuple[bool, float, float]:
-        """What comes first when time is short: gains, and among them what is soonest decided."""
-        ratio = self.race.result.ratio
-        promising = ratio is None or ratio.ratio > _PROMISING
-        return promising, self.race.nearness, self.ratio()
 
 
 class Search:
@@ -181,16 +135,15 @@ class Search:
     # --- one by one ------------------------------------------------------------------------
 
     def _trial(self, unit: Optimisation, value: Value, reference: Setting) -> Trial:
-        candidate = {**reference, unit.name: value}
         progress = self._progress(unit.name, value)
-        race = Race(self.bench, reference, candidate, progress)
+        race = Race(self.bench, reference, {**reference, **changes(unit, value)}, progress)
         trial = Trial(unit, value, race, " + ".join(reference) or "baseline")
         self._trials.append(trial)
         return trial
 
     def unfinished(self) -> list[Tried]:
         """What is known of candidates that an interrupt has cut off."""
-        return [_tried(t) for t in self._trials if not t.told and t.race.result.pairs]
+        return [row(t) for t in self._trials if not t.told and t.race.result.pairs]
 
     def _round(
         self, rivals: list[tuple[Optimisation, Value]], first: bool
@@ -247,7 +200,7 @@ class Search:
         """A verdict: what is faster has to pass its proof."""
         compared, refused = trial.race.result, ""
         trial.won = compared.verdict is Verdict.FASTER and not compared.problem
-        if trial.won and trial.race.reference and trial.ratio() < _WORTH_IT:
+        if trial.won and trial.race.reference and trial.ratio() < WORTH_IT:
             refused = "gains less than 2 % on top of the plan, which is cheaper without"
         elif trial.won:
             trial.value = self._refined(trial)
@@ -256,7 +209,7 @@ class Search:
         self._told(trial, refused)
         if trial.won and trial.ratio() * self.found.plan_ratio > self.found.best_ratio:
             # An interrupt from now on finds at least this.
-            self.found.best = {**trial.race.reference, trial.unit.name: trial.value}
+            self.found.best = {**trial.race.reference, **changes(trial.unit, trial.value)}
             self.found.best_ratio = trial.ratio() * self.found.plan_ratio
 
     def _refined(self, trial: Trial) -> Value:
@@ -267,6 +220,12 @@ class Search:
 
     def _refusal(self, unit: Optimisation, value: Value) -> Generator[Command, Answer, str]:
         """Why a faster candidate may not be used, or an empty string."""
+        if isinstance(unit, Bundle):
+            for part, its in unit.parts:
+                refused = yield from self._refusal(part, its)
+                if refused:
+                    return f"{part.name}: {refused}"
+            return ""
         if unit.name not in self.found.proofs:
             self.found.proofs[unit.name] = yield from prove(unit.name, {unit.name: value}, {})
         proof = self.found.proofs[unit.name]
@@ -281,13 +240,16 @@ class Search:
         return proof.reason
 
     def _numerics(self, unit: Optimisation) -> str:
+        if isinstance(unit, Bundle):
+            known = [self._numerics(part) for part, _ in unit.parts]
+            return next(n.value for n in reversed(Numerics) if n.value in known)
         proof = self.found.proofs.get(unit.name)
         return proof.numerics if isinstance(proof, Proof) else unit.numerics.value
 
     # --- together --------------------------------------------------------------------------
 
     def _adopt(self, winner: Trial) -> None:
-        self.found.setting = {**self.found.setting, winner.unit.name: winner.value}
+        self.found.setting = {**self.found.setting, **changes(winner.unit, winner.value)}
         self.found.plan_ratio *= winner.ratio()
 
     def _rivals(
@@ -299,7 +261,22 @@ class Search:
             before = any(unit is earlier for earlier, _ in fitting)
             if self._fits(unit, value) and not (unit.one_by_one and before):
                 fitting.append((unit, value))
+        fitting += self._bundle(fitting)
         return sorted(fitting, key=lambda pair: self._known(*pair) and pair[0].name in _INTERACT)
+
+    def _bundle(
+        self, fitting: list[tuple[Optimisation, Value]]
+    ) -> list[tuple[Optimisation, Value]]:
+        """Everything small and cheap at once: together it may be told where no part can be."""
+        parts: dict[str, tuple[Optimisation, Value]] = {}
+        for unit, value in fitting:
+            proof = self.found.proofs.get(unit.name)
+            refused = isinstance(proof, str) or (proof is not None and not proof.passed)
+            if unit.small and not refused and self._known(unit, value):
+                parts.setdefault(unit.name, (unit, value))
+        bundle = Bundle(tuple(parts.values()))
+        again = any(t.unit.name == bundle.name for t in self._trials)
+        return [(bundle, bundle.setting)] if len(parts) > 1 and not again else []
 
     def _latest(self, unit: Optimisation, value: Value) -> Trial | None:
         same = [t for t in self._trials if t.unit is unit and t.tried == value]
@@ -335,46 +312,8 @@ class Search:
 
     def _told(self, trial: Trial, refused: str = "") -> None:
         trial.told, trial.refused = True, refused
-        self._tell(_tried(trial, refused, self._numerics(trial.unit)))
+        self._tell(row(trial, refused, self._numerics(trial.unit)))
 
     def _tell(self, tried: Tried) -> None:
         self.found.tried.append(tried)
         self.listener.tried(tried)
-
-
-def _tried(
-    trial: Trial,
-    refused: str = "",
-    numerics: str | None = None,
-) -> Tried:
-    """The row for the table."""
-    unit, value, compared = trial.unit, trial.value, trial.race.result
-    verdict = compared.verdict.value if compared.verdict is not None else Verdict.CANNOT_TELL.value
-    if compared.problem:
-        verdict = "failed"
-    elif refused:
-        verdict = "refused"
-    ratio = compared.ratio
-    return Tried(
-        name=unit.name,
-        value=value,
-        ratio=ratio.ratio if ratio is not None else None,
-        low=ratio.low if ratio is not None else None,
-        high=ratio.high if ratio is not None else None,
-        verdict=verdict,
-        numerics=numerics or unit.numerics.value,
-        reason=compared.problem or refused,
-        payback_iterations=_payback(compared),
-        pairs=compared.pairs,
-        seconds=compared.seconds,
-        compile_seconds=compared.compile_seconds,
-        against=trial.against,
-    )
-
-
-def _payback(compared: Compared) -> int | None:
-    """Iterations until the compile time is won back; None where it never is, or there was none."""
-    gain = compared.reference_iteration - compared.candidate_iteration
-    if not compared.compile_seconds or gain <= 0:
-        return None
-    return round(compared.compile_seconds / gain)

@@ -51,6 +51,7 @@ class RetainHeap(Optimisation):
     name: ClassVar[str] = "retain-heap"
     numerics: ClassVar[Numerics] = Numerics.EXACT
     order: ClassVar[int] = 12
+    small: ClassVar[bool] = True
     warmup: ClassVar[int] = 2
 
     def __init__(self) -> None:

@@ -1,0 +1,129 @@
+"""One candidate on its way to a verdict, and its row in the table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hasten.environment import Environment
+from hasten.optimisations import Applies, Numerics, Optimisation, Seams
+from hasten.records import Profile, Setting, Tried, Value
+from hasten.statistics import Verdict
+from hasten.tuning.comparing import Compared, Race
+
+WORTH_IT = 1.02  # a part of a plan that gains less is left out: the cheaper plan is as good
+_HOPELESS = 0.7  # after one pair
+_PROMISING = 1.01
+
+
+@dataclass
+class Trial:
+    """One value of one optimisation on its way to a verdict."""
+
+    unit: Optimisation
+    value: Value
+    race: Race
+    against: str
+    told: bool = False
+    won: bool = False
+    refused: str = ""
+
+    def __post_init__(self) -> None:
+        self.tried = self.value  # `value` may be refined by what measuring showed
+
+    def ratio(self) -> float:
+        """The estimate so far; 1 while there is none."""
+        ratio = self.race.result.ratio
+        return ratio.ratio if ratio is not None else 1.0
+
+    def may_beat(self, best: Trial | None, limit: float) -> bool:
+        """Whether more turns could make it the winner of its round."""
+        ratio = self.race.result.ratio
+        if limit < WORTH_IT or (ratio is not None and ratio.high < WORTH_IT):
+            return False
+        return best is None or min(self.ratio(), limit) > best.ratio()
+
+    def hopeless(self) -> bool:
+        """So slow that looking at it again costs more than it can tell."""
+        return self.ratio() < _HOPELESS
+
+    def loses(self) -> bool:
+        """Surely not faster."""
+        ratio = self.race.result.ratio
+        return ratio is not None and ratio.high < 1.0
+
+    def promise(self) -> tuple[bool, float, float]:
+        """What comes first when time is short: gains, and among them what is soonest decided."""
+        ratio = self.race.result.ratio
+        promising = ratio is None or ratio.ratio > _PROMISING
+        return promising, self.race.nearness, self.ratio()
+
+
+class Bundle(Optimisation):
+    """Several optimisations that are tried as one candidate."""
+
+    numerics = Numerics.ROUNDING
+
+    def __init__(self, parts: tuple[tuple[Optimisation, Value], ...]) -> None:
+        self.parts = parts
+        self.setting: Setting = {unit.name: value for unit, value in parts}
+        self.name = " + ".join(self.setting)  # type: ignore[misc]
+
+    def applies(self, profile: Profile, environment: Environment) -> Applies:
+        """Its parts do."""
+        return Applies((self.setting,))
+
+    def enable(self, seams: Seams, value: Value) -> None:
+        """Never called: children know the parts only."""
+
+    def disable(self, seams: Seams) -> None:
+        """Never called."""
+
+    def took_effect(self, seams: Seams, value: Value) -> str | None:
+        """Never called."""
+        return None
+
+    def check(self, value: Value) -> None:
+        """Never called."""
+
+
+def changes(unit: Optimisation, value: Value) -> Setting:
+    """What a candidate adds to a setting."""
+    return dict(value) if isinstance(unit, Bundle) else {unit.name: value}
+
+
+def row(
+    trial: Trial,
+    refused: str = "",
+    numerics: str | None = None,
+) -> Tried:
+    """What the table says of it."""
+    unit, value, compared = trial.unit, trial.value, trial.race.result
+    verdict = compared.verdict.value if compared.verdict is not None else Verdict.CANNOT_TELL.value
+    if compared.problem:
+        verdict = "failed"
+    elif refused:
+        verdict = "refused"
+    ratio = compared.ratio
+    return Tried(
+        name=unit.name,
+        value=value,
+        ratio=ratio.ratio if ratio is not None else None,
+        low=ratio.low if ratio is not None else None,
+        high=ratio.high if ratio is not None else None,
+        verdict=verdict,
+        numerics=numerics or unit.numerics.value,
+        reason=compared.problem or refused,
+        payback_iterations=_payback(compared),
+        pairs=compared.pairs,
+        seconds=compared.seconds,
+        compile_seconds=compared.compile_seconds,
+        against=trial.against,
+    )
+
+
+def _payback(compared: Compared) -> int | None:
+    """Iterations until the compile time is won back; None where it never is, or there was none."""
+    gain = compared.reference_iteration - compared.candidate_iteration
+    if not compared.compile_seconds or gain <= 0:
+        return None
+    return round(compared.compile_seconds / gain)
