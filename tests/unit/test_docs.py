@@ -109,4 +109,4 @@ def test_the_data_set_is_the_same_every_time(root: Path, tmp_path: Path) -> None
     command = [sys.executable, "-B", "-c", code]
     first, second = (subprocess.check_output(command, cwd=root, text=True) for _ in range(2))
     assert first == second
-    assert "(192, 192)" in first
+    assert "(96, 96)" in first
