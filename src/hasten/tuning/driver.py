@@ -90,9 +90,12 @@ class Driver:
         """One answer; a child that is gone is replaced, for whatever reason it went."""
         if self._child is None:
             return self._again()
+        begun = time.monotonic()
         try:
             answer = self._child.ask(command, self._limit(command))
         except Gone as gone:
+            if self.clock is not None:  # waiting for one that hangs is not measuring
+                self.clock.exclude(time.monotonic() - begun)
             return self._gone(gone, command)
         if isinstance(answer, BlockDone):
             self._in_child = answer.total_iterations
