@@ -49,7 +49,7 @@ def kill_all(patience_s: float = 8.0, *, spare: int | None = None) -> list[int]:
     while True:
         for pid in living():
             if pid != spare:
-                _kill(pid)
+                _signal(pid, signal.SIGKILL)
         if not _reap():
             return []
         if time.monotonic() > deadline:
@@ -58,9 +58,15 @@ def kill_all(patience_s: float = 8.0, *, spare: int | None = None) -> list[int]:
         pause = min(pause * 2, 0.05)
 
 
-def _kill(pid: int) -> None:
+def freeze() -> None:
+    """Stops every descendant where it is; SIGKILL still ends it."""
+    for pid in living():
+        _signal(pid, signal.SIGSTOP)
+
+
+def _signal(pid: int, number: int) -> None:
     try:
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
     except ProcessLookupError:  # ended by itself
         return
     except PermissionError:  # runs as somebody else (sudo); shows in the answer of kill_all

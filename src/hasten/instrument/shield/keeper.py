@@ -180,6 +180,7 @@ def _guard(trial: Trial, above: int, reporter: Reporter) -> None:
     _let_go(trial)
     outcome = supervisor.watch(child, tick, _GUARD_LOOKS_EVERY_S)
     if memory is not None:
+        descendants.freeze()  # else a file could be made between this look and the end
         memory.look(always=True)
     left = descendants.kill_all()
     if memory is not None:
