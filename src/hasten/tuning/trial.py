@@ -112,13 +112,22 @@ def row(
         high=ratio.high if ratio is not None else None,
         verdict=verdict,
         numerics=numerics or unit.numerics.value,
-        reason=compared.problem or refused,
+        reason=compared.problem or refused or _given_up(trial),
         payback_iterations=_payback(compared),
         pairs=compared.pairs,
         seconds=compared.seconds,
         compile_seconds=compared.compile_seconds,
         against=trial.against,
     )
+
+
+def _given_up(trial: Trial) -> str:
+    """Why an undecided candidate got no more turns, where that says something."""
+    if trial.race.result.verdict is not None:
+        return ""
+    if not trial.race.result.pairs:
+        return "no time was left to measure it"
+    return "given up, as it looked much slower" if trial.hopeless() else ""
 
 
 def _payback(compared: Compared) -> int | None:
