@@ -73,7 +73,7 @@ def row(found: dict[str, Any]) -> str:
     """One line of the table."""
     start = f"| {found['name']} | {found['repository']} | "
     if "error" in found:
-        return start + f"- | - | - | {found['error']} |"
+        return start + f"- | - | - | - | {found['error']} |"
     plan = ", ".join(f"`{name}`" for name in found["plan"].get("settings", {})) or "none"
     confirmed = found["confirmed"]
     gain = "-"
@@ -86,7 +86,8 @@ def row(found: dict[str, Any]) -> str:
     ]
     return (
         start
-        + f"{found['baseline']['iteration_ms']:.1f} | {plan} | {gain} | "
+        + f"{found['environment']['load']:.1f} | {found['baseline']['iteration_ms']:.1f} | "
+        + f"{plan} | {gain} | "
         + ("<br>".join(others) + " |")
     )
 
@@ -128,10 +129,11 @@ Written by `benchmarks/real_scripts.py`; the scripts, their commits and argument
 `benchmarks/corpus_scripts.py`, the stand-in data in `benchmarks/corpus_data.py`. Machine:
 {machine.get("cpu")}, {machine.get("cores")} cores, torch {machine.get("torch")}. A gain is
 the ratio that two processes in turns confirmed, with its 99 % interval; "none" means that nothing
-was measurably faster within the budget.
+was measurably faster within the budget. The load is the machine's at the start: above 1, other
+work ran beside it, and on two busy cores few differences can be told.
 
-| script | from | ms an iteration | plan | confirmed gain | refused, failed or not applicable |
-|---|---|---|---|---|---|
+| script | from | load | ms an iteration | plan | confirmed gain | refused or not applicable |
+|---|---|---|---|---|---|---|
 """
     rows = [row(found) for found in documents.values()]
     commands = [f"{found['name']}: {found.get('arguments', '?')}" for found in documents.values()]

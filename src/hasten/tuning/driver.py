@@ -14,6 +14,7 @@ from hasten.tuning.listener import Listener
 from hasten.tuning.process import Child, Gone
 
 ENOUGH = 40  # iterations in one run of the script, without --repeat
+_IN_VAIN = 5  # runs without an answer, after which a block is longer than the script
 _LEAST = 8  # ... with it: less than one block
 _SYNC = Watch(iterations=1, seconds=0.0)
 _COMPILE_SECONDS = 1800.0  # a compilation that takes longer counts as hanging
@@ -43,6 +44,7 @@ class Driver:
         self._in_child = 0
         self._usual = timeout
         self._finite = True
+        self._in_vain = 0  # runs of the script in a row in which no block came to its end
 
     # --- watching --------------------------------------------------------------------------
 
@@ -61,6 +63,10 @@ class Driver:
             answer = self._child.ask(Watch(iterations, seconds), self.timeout + seconds)
         except Gone as gone:
             self.close()
+            passed = gone.ended.iterations if gone.ended and gone.kind == "ended" else 0
+            enough = _LEAST if self.repeat else ENOUGH
+            if enough <= passed and iterations > passed // 2:
+                return self.watch(passed // 2, seconds)  # a short script: once more, for less
             raise before_training(gone, self.timeout) from None
         if not isinstance(answer, Profile):
             raise HastenError(f"the script could not be watched: {answer}", 3)
@@ -97,6 +103,7 @@ class Driver:
             if self.clock is not None:  # waiting for one that hangs is not measuring
                 self.clock.exclude(time.monotonic() - begun)
             return self._gone(gone, command)
+        self._in_vain = 0
         if isinstance(answer, BlockDone):
             self._in_child = answer.total_iterations
             self.peak_memory = max(self.peak_memory, answer.peak_memory)
@@ -120,6 +127,9 @@ class Driver:
             if gone.ended is not None:
                 self._in_child = max(self._in_child, gone.ended.iterations)
             self._check_enough(gone)
+            self._in_vain += 1
+            if self._in_vain > _IN_VAIN:
+                raise HastenError(too_few(self._in_child, repeated=True))
             self._retire()
             return self._again()
         self._retire()
