@@ -216,13 +216,6 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Busy:
-    """Work that may take long has begun (a compilation): the watchdog waits longer."""
-
-    what: str
-
-
-@dataclass(frozen=True)
 class BlockDone:
     """The answer to RunBlock.
 
@@ -284,18 +277,7 @@ class Ended:
 
 
 Message = (
-    Watch
-    | RunBlock
-    | Prove
-    | Stop
-    | Hello
-    | Note
-    | Busy
-    | BlockDone
-    | Proof
-    | Failed
-    | Ended
-    | Profile
+    Watch | RunBlock | Prove | Stop | Hello | Note | BlockDone | Proof | Failed | Ended | Profile
 )
 _CLASSES: dict[str, type] = {c.__name__: c for c in typing.get_args(Message)}
 

@@ -149,6 +149,12 @@ def new_family(profile: Profile) -> Family:
         return Family()
 
 
+def ratio_of(comparison: Comparison) -> Ratio:
+    """Estimate and interval so far, as a record."""
+    interval = comparison.interval()
+    return Ratio(interval.ratio, interval.low, interval.high)
+
+
 def epoch_share(bench: Bench, setting: Setting, block: BlockDone) -> float:
     """Seconds an iteration that the pool starts of each epoch add to what blocks show."""
     epoch = bench.profile.iterations_per_epoch
@@ -260,8 +266,7 @@ class Race:
         ]
         comparison.add(times[0] * self._length, times[1] * self._length)
         result.reference_iteration, result.candidate_iteration = times
-        interval = comparison.interval()
-        result.ratio = Ratio(interval.ratio, interval.low, interval.high)
+        result.ratio = ratio_of(comparison)
         result.pairs, result.verdict = comparison.pairs, comparison.verdict()
         self._progress(result.ratio, result.pairs)
 

@@ -44,6 +44,7 @@ class Driver:
         self._in_child = 0
         self._usual = timeout
         self._finite = True
+        self._enough = _LEAST if repeat else ENOUGH
         self._in_vain = 0  # runs of the script in a row in which no block came to its end
 
     # --- watching --------------------------------------------------------------------------
@@ -64,8 +65,7 @@ class Driver:
         except Gone as gone:
             self.close()
             passed = gone.ended.iterations if gone.ended and gone.kind == "ended" else 0
-            enough = _LEAST if self.repeat else ENOUGH
-            if enough <= passed and iterations > passed // 2:
+            if self._enough <= passed and iterations > passed // 2:
                 return self.watch(passed // 2, seconds)  # a short script: once more, for less
             raise before_training(gone, self.timeout) from None
         if not isinstance(answer, Profile):
@@ -140,8 +140,7 @@ class Driver:
         return Failed(gone.kind, gone.message, gone.tail, command.setting, self._in_child)
 
     def _check_enough(self, gone: Gone) -> None:
-        enough = _LEAST if self.repeat else ENOUGH
-        if self._in_child < enough:
+        if self._in_child < self._enough:
             raise HastenError(too_few(self._in_child, self.repeat))
 
     def _again(self) -> Answer:

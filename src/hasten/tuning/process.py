@@ -17,7 +17,7 @@ from typing import IO
 from hasten.instrument import launch as launching
 from hasten.instrument.shield import launch as shield
 from hasten.instrument.shield.trackers import tracker_environment
-from hasten.records import Busy, Ended, Hello, Message, Note, decode, encode
+from hasten.records import Ended, Hello, Message, Note, decode, encode
 
 _TAIL = 16_000  # bytes of the script's own output that are kept for an error
 _START_SECONDS = 60.0  # until the interpreter answers
@@ -123,7 +123,7 @@ class Child:
                 self.note(message.text)
             elif isinstance(message, Ended):
                 self._ended = message
-            elif isinstance(message, Busy) or (isinstance(message, Hello) and kind is not Hello):
+            elif isinstance(message, Hello) and kind is not Hello:
                 continue
             else:
                 return message

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from hasten.records import BlockDone, Ratio, RunBlock, Setting, Watch
 from hasten.statistics import Comparison, Verdict
-from hasten.tuning.comparing import Bench, epoch_share, new_family
+from hasten.tuning.comparing import Bench, epoch_share, new_family, ratio_of
 from hasten.tuning.process import Child, Gone
 
 _COMPILE_SECONDS = 1800.0
@@ -32,7 +32,6 @@ class Confirmed:
     verdict: Verdict
     turns: int
     iterations: int
-    compile_seconds: float
     problem: str = ""
 
 
@@ -50,9 +49,7 @@ class Siblings:
         self._make, self._bench, self._plan = make, bench, plan
         self._timeout, self._progress = timeout, progress
         self._children: dict[bool, Child] = {}  # by whether it runs the plan
-        self._settled: set[bool] = set()
         self.iterations = 0
-        self.compile_seconds = 0.0
 
     def run(self, seconds: float, together: bool = True) -> Confirmed:
         """Take turns until there is a verdict and a narrow interval, or time is up.
@@ -81,15 +78,13 @@ class Siblings:
                 Verdict.CANNOT_TELL,
                 comparison.pairs,
                 self.iterations,
-                self.compile_seconds,
                 problem,
             )
         return Confirmed(
-            _ratio(comparison),
+            ratio_of(comparison),
             comparison.final(),
             comparison.pairs,
             self.iterations,
-            self.compile_seconds,
         )
 
     def _turns(self, comparison: Comparison, together: bool) -> None:
@@ -104,7 +99,7 @@ class Siblings:
             if not together:
                 self._end(planned)
         comparison.add(seconds[False], seconds[True])
-        self._progress(_ratio(comparison), comparison.pairs)
+        self._progress(ratio_of(comparison), comparison.pairs)
 
     def _block(self, planned: bool) -> BlockDone | None:
         setting = self._plan if planned else {}
@@ -126,7 +121,6 @@ class Siblings:
 
     def _count(self, block: BlockDone) -> None:
         self.iterations += block.iterations
-        self.compile_seconds += block.compile_seconds
         self._bench.clock.exclude(block.compile_seconds, compiling=True)
 
     def _start(self, planned: bool) -> Child:
@@ -147,11 +141,6 @@ class Siblings:
         """End both."""
         for planned in list(self._children):
             self._end(planned)
-
-
-def _ratio(comparison: Comparison) -> Ratio:
-    interval = comparison.interval()
-    return Ratio(interval.ratio, interval.low, interval.high)
 
 
 def _narrow(comparison: Comparison) -> bool:
