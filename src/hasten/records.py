@@ -14,6 +14,7 @@ import typing
 from dataclasses import dataclass, field
 from typing import Any, Union
 
+from hasten.diagnosis import Examined, Observed
 from hasten.errors import HastenError
 
 #: The value of one optimisation in a setting: anything that JSON and TOML can both hold.
@@ -182,6 +183,7 @@ class RunBlock:
     warmup: int = 1
     hold_data: bool = False  # yield the same recorded batch again: the data-free ceiling
     seconds: float | None = None  # a block that takes longer is cut short, not below two
+    reliefs: tuple[str, ...] = ()  # what a diagnosis takes away from the script meanwhile
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,26 @@ class Prove:
     name: str
     setting: Setting
     reference: Setting = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Observe:
+    """Let the script run as it is and tell what happens where (children of a diagnosis only).
+
+    It ends after `iterations` plain iterations and two epoch borders, or after `seconds`, but not
+    before `least` iterations. Then every hook of observing is gone.
+    """
+
+    iterations: int
+    seconds: float
+    least: int = 3
+
+
+@dataclass(frozen=True)
+class Examine:
+    """Measure the loader by itself, arithmetic and memory, within about `seconds`."""
+
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -277,7 +299,21 @@ class Ended:
 
 
 Message = (
-    Watch | RunBlock | Prove | Stop | Hello | Note | BlockDone | Proof | Failed | Ended | Profile
+    Watch
+    | RunBlock
+    | Prove
+    | Observe
+    | Examine
+    | Stop
+    | Hello
+    | Note
+    | BlockDone
+    | Proof
+    | Failed
+    | Ended
+    | Profile
+    | Observed
+    | Examined
 )
 _CLASSES: dict[str, type] = {c.__name__: c for c in typing.get_args(Message)}
 
@@ -307,6 +343,8 @@ def _plain(value: Any) -> Any:
         return dataclasses.asdict(value)
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
     return value
 
 
@@ -324,4 +362,7 @@ def _restore(hint: Any, value: Any) -> Any:
         return _build(hint, value)
     if typing.get_origin(hint) is tuple:
         return tuple(_restore(typing.get_args(hint)[0], item) for item in value)
+    if typing.get_origin(hint) is dict:
+        inner = typing.get_args(hint)[1]
+        return {key: _restore(inner, item) for key, item in value.items()}
     return value

@@ -16,6 +16,7 @@ SOURCE = Path(hasten.__file__).parent
 #: Which layer a top-level module is in; imports may only go to a lower one, or stay inside.
 LAYERS = {
     "errors": 0,
+    "diagnosis": 0,
     "records": 1,
     "environment": 2,
     "statistics": 2,
@@ -30,7 +31,7 @@ LAYERS = {
     "__init__": 8,
 }
 #: The parent's side never imports torch, not even inside a function.
-PARENT = {"errors", "records", "environment", "statistics", "plan", "report", "tuning", "commands"}
+PARENT = {"errors", "diagnosis", "records", "environment", "statistics", "plan", "report", "tuning", "commands"}
 FILES = sorted(SOURCE.rglob("*.py"))
 
 

@@ -128,6 +128,6 @@ def _starter(child: Any) -> _Callback:
     def served(_: ModuleType) -> None:
         from hasten.instrument import start
 
-        ended[0] = start.start_served(channel)
+        ended[0] = start.start_served(channel, child.observe)
 
     return served

@@ -23,6 +23,7 @@ class ChildDescription:
         socket: inherited descriptor of the protocol, in mode "serve".
         setting: what to apply, in mode "run".
         fingerprint: what the plan was made on, in mode "run"; a difference is said on stderr.
+        observe: with observers for a diagnosis, in mode "serve".
         report: file to which mode "watch" writes its overhead counts at exit, or None.
     """
 
@@ -31,6 +32,7 @@ class ChildDescription:
     setting: Setting = field(default_factory=dict)
     fingerprint: dict[str, str] = field(default_factory=dict)
     report: str | None = None
+    observe: bool = False
 
 
 def cache_folder() -> Path:

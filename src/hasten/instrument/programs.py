@@ -27,9 +27,11 @@ from hasten.optimisations import Numerics, discover
 from hasten.records import (
     PHASES,
     BlockDone,
+    Examine,
     Failed,
     Message,
     Note,
+    Observe,
     Profile,
     Proof,
     Prove,
@@ -65,9 +67,18 @@ def _obey(conductor: Conductor, command: Message) -> Generator[None, Iteration, 
     if isinstance(command, Watch):
         return (yield from _watch(conductor, command))
     if isinstance(command, RunBlock):
-        return (yield from _block(conductor, command))
+        if not command.reliefs:
+            return (yield from _block(conductor, command))
+        from hasten.instrument.observe.reliefs import relieved  # only a diagnosis needs it
+
+        with relieved(command.reliefs):
+            return (yield from _block(conductor, command))
     if isinstance(command, Prove):
         return (yield from _prove(conductor, command))
+    if isinstance(command, (Observe, Examine)):
+        from hasten.instrument.observe.program import obey  # only a diagnosis needs it
+
+        return (yield from obey(conductor, command))
     raise TypeError(f"{type(command).__name__} is not a command")
 
 

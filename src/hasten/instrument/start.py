@@ -18,19 +18,31 @@ from hasten.records import Ended
 _CALIBRATION = 20_000  # crossings that are timed to say what one costs
 
 
-def start_served(channel: Channel) -> Callable[[], Ended]:
+def start_served(channel: Channel, observe: bool = False) -> Callable[[], Ended]:
     """Serve a parent.
+
+    Args:
+        channel: to it.
+        observe: with observers, for a diagnosis.
 
     Returns:
         What to say when the script comes to its end.
     """
-    conductor = Conductor(lambda c: serve(c, channel))
+    conductor = _kind(observe)(lambda c: serve(c, channel))
     conductor.install()
 
     def ended() -> Ended:
         return Ended(conductor.iterations, conductor.backwards, conductor.steps)
 
     return ended
+
+
+def _kind(observe: bool) -> type[Conductor]:
+    if not observe:
+        return Conductor
+    from hasten.instrument.observe.conductor import ObservingConductor  # tuning never needs it
+
+    return ObservingConductor
 
 
 def start_alone(child: ChildDescription) -> None:

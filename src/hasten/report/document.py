@@ -47,7 +47,7 @@ def document(outcome: Outcome, plan: Plan, written: Path | None) -> dict[str, An
         "shield": outcome.shield,
         "notes": list(outcome.notes),
     }
-    plain: dict[str, Any] = _finite(found)
+    plain: dict[str, Any] = finite(found)
     return plain
 
 
@@ -85,10 +85,10 @@ def _ratio(ratio: Ratio | None) -> dict[str, float] | None:
     return None if ratio is None else dataclasses.asdict(ratio)
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """The same with null for numbers that JSON doesn't have."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -53,6 +53,7 @@ class Child:
     mode: shield.ShieldMode
     note: Callable[[str], None]
     cwd: str = field(default_factory=os.getcwd)
+    observe: bool = False  # with observers, for a diagnosis
     _socket: socket.socket | None = None
     _process: shield.ShieldedProcess | None = None
     _errors: IO[bytes] | None = None
@@ -68,7 +69,9 @@ class Child:
         ours, theirs = socket.socketpair()
         # Unlinked at once: whatever way this process ends, no file of it remains.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115, closed in close()
-        description = launching.ChildDescription(mode="serve", socket=theirs.fileno())
+        description = launching.ChildDescription(
+            mode="serve", socket=theirs.fileno(), observe=self.observe
+        )
         env = launching.environment(description, {**os.environ, **tracker_environment()})
         keep = env["TORCHINDUCTOR_CACHE_DIR"]
         os.makedirs(keep, exist_ok=True)

@@ -1,0 +1,63 @@
+"""`hasten diagnose`: where each iteration's time goes, what holds it back, and what to do."""
+
+from __future__ import annotations
+
+import click
+
+from hasten.commands.program import ScriptCommand, Seconds, script_arguments
+
+
+@click.command(cls=ScriptCommand)
+@click.option(
+    "--budget", type=Seconds(), default=60.0, show_default=True, help="Seconds of measuring, about."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+@click.option(
+    "--shield",
+    type=click.Choice(["auto", "overlay", "redirect", "none"]),
+    default="auto",
+    show_default=True,
+    help="How your files are protected.",
+)
+@click.option(
+    "--timeout",
+    type=Seconds(),
+    default=600.0,
+    show_default=True,
+    help="Seconds until the first iteration.",
+)
+def command(
+    budget: float,
+    as_json: bool,
+    shield: str,
+    timeout: float,
+    module: bool,
+    argv: tuple[str, ...],
+) -> int:
+    """Show where SCRIPT's time goes and what holds it back.
+
+    The script runs unedited for as many iterations as are needed. Each finding names your line and
+    what it costs, measured on the running loop. None of your files is changed.
+    """
+    from hasten.commands.script import check
+
+    arguments = script_arguments(module, argv)
+    check(arguments)
+    from hasten.findings import judge
+    from hasten.tuning.diagnosing import DiagnoseRequest, diagnose
+
+    request = DiagnoseRequest(arguments, budget, shield, timeout)
+    diagnosis, covered = diagnose(request, lambda text: click.echo(f"hasten: {text}", err=True))
+    verdicts = judge(diagnosis)
+    if as_json:
+        import json
+
+        from hasten.report.diagnosis import document
+
+        found = document(diagnosis, verdicts, covered)
+        click.echo(json.dumps(found, indent=2, allow_nan=False))
+        return 0
+    from hasten.report.diagnosis_terminal import render
+
+    click.echo(render(diagnosis, verdicts, covered), nl=False)
+    return 0

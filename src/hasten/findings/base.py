@@ -1,0 +1,122 @@
+"""What a finding is made from, and what it says."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, ClassVar
+
+from hasten.diagnosis import Ceilings, Examined, Observed, Place, WhatIf
+from hasten.records import Profile, Setting
+
+if TYPE_CHECKING:
+    from hasten.environment import Environment
+
+
+#: What the keys of a `what_if` begin with that are no optimisations: see observe/reliefs.py.
+RELIEF = "relief:"
+
+
+class Kind(str, Enum):
+    """What a finding claims."""
+
+    COST = "cost"  # something costs time that need not be spent
+    LIMIT = "limit"  # what holds the loop back; no mistake by itself
+    WRONG = "wrong"  # the training computes something else than it seems to
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """All that was measured of a script; findings are pure functions of it.
+
+    Attributes:
+        profile: the loop, its loader, roots and optimizers.
+        environment: the machine.
+        observed: events with the user's lines, phases, the parts of the run.
+        examined: loader alone, arithmetic, memory.
+        ceilings: the loop with data (or copies) free.
+        what_ifs: by a finding's name, what its `what_if` gave in turns with the script as it is.
+        notes: what could not be measured and why.
+    """
+
+    profile: Profile
+    environment: Environment
+    observed: Observed
+    examined: Examined = field(default_factory=Examined)
+    ceilings: Ceilings = field(default_factory=Ceilings)
+    what_ifs: dict[str, WhatIf] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def iteration(self) -> float:
+        """Seconds of a plain iteration: the mean, which holds the bursts as well."""
+        return self.observed.wall.mean
+
+    @property
+    def overall(self) -> float:
+        """Seconds of the run for each iteration: validation, saves and borders shared out."""
+        seen = self.observed
+        extra = sum(stretch.seconds for stretch in seen.stretches)
+        return (seen.plain_seconds + extra) / max(1, seen.plain_iterations)
+
+    def phase(self, name: str) -> float:
+        """Mean seconds of a phase in an iteration."""
+        spread = self.observed.phases.get(name)
+        return spread.mean if spread is not None else 0.0
+
+    def share(self, seconds: float) -> float:
+        """The part of the run's time that `seconds` an iteration are."""
+        return seconds / self.overall if self.overall else 0.0
+
+
+@dataclass(frozen=True)
+class Found:
+    """One thing that was found. The framework adds name, kind, share and what fixes it.
+
+    Attributes:
+        summary: one line in a user's words: what is the matter.
+        todo: one line: what to do about it, with the code where that is short.
+        evidence: measured facts that prove it, a line each.
+        place: the user's line; None where there is none.
+        cost: measured seconds an iteration; None only for Kind.WRONG.
+    """
+
+    summary: str
+    todo: str
+    evidence: tuple[str, ...] = ()
+    place: Place | None = None
+    cost: float | None = None
+
+
+class Finding(ABC):
+    """One diagnosis. The module's docstring is its documentation."""
+
+    name: ClassVar[str]
+    subject: ClassVar[str]  # "data", "compute", "memory", "correctness", ...
+    kind: ClassVar[Kind] = Kind.COST
+    fixed_by: ClassVar[tuple[str, ...]] = ()  # optimisations that cure it
+    needs_gpu: ClassVar[bool] = False  # can't be seen on a machine without one
+
+    def what_if(self, diagnosis: Diagnosis) -> Setting | None:
+        """A setting whose effect shows the cost; it is measured in turns with the baseline.
+
+        None: there is no suspicion, or nothing to measure. `diagnosis.what_ifs` is empty yet.
+        A key "relief:NAME" takes something away from the script (instrument/observe/reliefs.py).
+        """
+        return None
+
+    @abstractmethod
+    def look(self, diagnosis: Diagnosis) -> Iterator[Found]:
+        """Yield what was found; nothing, when this is not the matter."""
+
+
+def milliseconds(seconds: float) -> str:
+    """A time of an iteration for evidence: "12.3 ms"."""
+    return f"{1000 * seconds:.1f} ms" if seconds >= 1e-4 else f"{1000 * seconds:.3f} ms"
+
+
+def percent(share: float) -> str:
+    """A share for evidence: "34 %"."""
+    return f"{100 * share:.0f} %"

@@ -1,0 +1,163 @@
+"""A conductor that tells observers what happens as well, and keeps account of the whole run."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+from torch.optim import Optimizer
+
+from hasten.diagnosis import FINE_PHASES, Stretch
+from hasten.instrument.conductor import Conductor, Program
+from hasten.instrument.detection import Loop
+from hasten.instrument.observe import discover
+from hasten.instrument.observe.base import Observer
+from hasten.instrument.observe.log import Log
+from hasten.instrument.recorder import Iteration, Recorder
+from hasten.instrument.seams.root import Root
+from hasten.records import PHASES
+
+#: Index of the copy phase in the recorder of a diagnosis.
+COPY = len(PHASES)
+
+
+class FineRecorder(Recorder):
+    """A recorder with a phase for copies between devices."""
+
+    def begin(self) -> None:
+        """An iteration begins here."""
+        super().begin()
+        self._spent.append(0)
+
+
+def fine(iteration: Iteration) -> dict[str, float]:
+    """The phases of an iteration by the names of FINE_PHASES."""
+    named = dict(zip((*PHASES, "copy"), iteration.phases, strict=True))
+    return {name: named[name] for name in FINE_PHASES}
+
+
+class ObservingConductor(Conductor):
+    """Owns the seams of one process, and the observers.
+
+    Attributes:
+        log: what they write to.
+        observers: all that were found.
+        startup_seconds: from the start of the process until the loop was recognised.
+        stretches: seconds and count of what is no plain iteration, by what it is.
+        plain: seconds and count of plain iterations.
+        memory_first: resident bytes when the loop was recognised.
+    """
+
+    def __init__(self, program: Callable[[Conductor], Program]) -> None:
+        super().__init__(program)
+        self.recorder = FineRecorder()
+        self.recorder._spent.append(0)
+        self.log = Log()
+        self.observers: list[Observer] = discover()
+        self.startup_seconds = 0.0
+        self.stretches: dict[str, list[float]] = {}
+        self.plain = [0, 0.0]
+        self.memory_first = 0
+        self.watching = True
+        self._validation = 0.0
+        self._saving = 0.0
+
+    def install(self) -> None:
+        """Observers last: their hooks lie over the seams, and come off before them."""
+        super().install()
+        for observer in self.observers:
+            observer.start(self.log)
+
+    def stop_observing(self) -> None:
+        """Take every hook of the observers out; the seams stay."""
+        self.watching = False
+        self.log.restore()
+        self.observers = []
+
+    def account(self) -> tuple[Stretch, ...]:
+        """The parts of the run that are no plain iterations."""
+        return tuple(
+            Stretch(what, int(count), seconds)
+            for what, (count, seconds) in sorted(self.stretches.items(), key=lambda i: -i[1][1])
+        )
+
+    # --- events -----------------------------------------------------------------------------
+
+    def _found(self, loop: Loop) -> None:
+        super()._found(loop)
+        process = psutil.Process(os.getpid())
+        self.startup_seconds = max(0.0, time.time() - process.create_time())
+        self.memory_first = process.memory_info().rss
+
+    def _border(self) -> None:
+        if self.watching and self.recorder._start:
+            now = time.perf_counter_ns()
+            self._ended((now - self.recorder._start) * 1e-9)
+        super()._border()
+
+    def _ended(self, seconds: float) -> None:
+        """Book an iteration that is about to end."""
+        void = self.recorder.void
+        self.log.iteration_ended(not void)
+        if not void:
+            self.plain[0] += 1
+            self.plain[1] += seconds
+            return
+        for what, part in (("validation", self._validation), ("saving", self._saving)):
+            if part:
+                self._book(what, part)
+                seconds -= part
+        self._validation = self._saving = 0.0
+        self._book(void, max(0.0, seconds))
+
+    def _book(self, what: str, seconds: float) -> None:
+        entry = self.stretches.setdefault(what, [0, 0.0])
+        entry[0] += 1
+        entry[1] += seconds
+
+    def _tell(self, what: str, *args: Any) -> None:
+        for observer in self.observers:
+            getattr(observer, what)(self.log, *args)
+
+    def epoch_started(self, loader: Any) -> None:
+        """The script asked for an iterator."""
+        super().epoch_started(loader)
+        self._tell("epoch_started", loader, self._is_training(loader))
+
+    def epoch_ended(self, loader: Any) -> None:
+        """The script has read the last batch."""
+        super().epoch_ended(loader)
+        self._tell("epoch_ended", loader, self._is_training(loader))
+
+    def fetched(self, loader: Any, batch: Any) -> None:
+        """A batch has come."""
+        super().fetched(loader, batch)
+        self._tell("fetched", loader, batch, self._is_training(loader))
+
+    def root_entered(self, root: Root, training: bool) -> None:
+        """A root is called."""
+        super().root_entered(root, training)
+        self._tell("root_entered", root.module, training)
+
+    def _backward(self, backward: Callable[..., Any]) -> Callable[..., Any]:
+        inner = super()._backward(backward)
+
+        def wrapped(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            self._tell("before_backward", tensors)
+            try:
+                return inner(tensors, *args, **kwargs)
+            finally:
+                self._tell("after_backward", tensors)
+
+        return wrapped
+
+    def _before_step(self, optimizer: Optimizer) -> None:
+        super()._before_step(optimizer)
+        self._tell("before_step", optimizer)
+
+    def _after_step(self, optimizer: Optimizer) -> None:
+        self._tell("after_step", optimizer)
+        super()._after_step(optimizer)

@@ -1,0 +1,82 @@
+"""What a child does for a diagnosis: observe plain iterations, then examine the loop."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Generator, Sequence
+
+from hasten.diagnosis import FINE_PHASES, Examined, Observed, Spread
+from hasten.instrument.conductor import Conductor
+from hasten.instrument.observe.conductor import ObservingConductor, fine
+from hasten.instrument.recorder import Iteration
+from hasten.records import Examine, Observe
+
+_BORDERS = 2  # epoch borders that are waited for, while there is time
+_BURST = 3.0  # times the median
+
+
+def obey(
+    conductor: Conductor, command: Observe | Examine
+) -> Generator[None, Iteration, Observed | Examined]:
+    """Do one command of a diagnosis."""
+    assert isinstance(conductor, ObservingConductor), "the child was not started to observe"
+    if isinstance(command, Observe):
+        return (yield from _observe(conductor, command))
+    from hasten.instrument.observe.examine import examine
+
+    return (yield from examine(conductor, command.seconds))
+
+
+def _observe(
+    conductor: ObservingConductor, command: Observe
+) -> Generator[None, Iteration, Observed]:
+    seen: list[Iteration] = []
+    borders, deadline = 0, time.monotonic() + command.seconds
+    conductor.log.observing = True
+    loop = conductor.loop
+    wanted = _BORDERS if loop is not None and loop.loader is not None else 0
+    while time.monotonic() < deadline or len(seen) < command.least:
+        if len(seen) >= command.iterations and borders >= wanted:
+            break
+        iteration = yield
+        borders += iteration.void == "epoch border"
+        if not iteration.void:
+            seen.append(iteration)
+        conductor.losses.clear()
+    observed = _observed(conductor, seen)
+    conductor.stop_observing()
+    return observed
+
+
+def _observed(conductor: ObservingConductor, seen: list[Iteration]) -> Observed:
+    log = conductor.log
+    log.observing = False
+    facts = {o.name: o.finish(log, conductor) for o in conductor.observers}
+    parts = [fine(iteration) for iteration in seen]
+    return Observed(
+        iterations=len(seen),
+        wall=spread([iteration.seconds for iteration in seen]),
+        processor=spread([iteration.processor for iteration in seen]),
+        phases={name: spread([part[name] for part in parts]) for name in FINE_PHASES},
+        events=log.events(),
+        sequences=log.sequences(),
+        opening=log.opening(),
+        startup_seconds=conductor.startup_seconds,
+        stretches=conductor.account(),
+        plain_seconds=conductor.plain[1],
+        plain_iterations=int(conductor.plain[0]),
+        facts={name: found for name, found in facts.items() if found},
+    )
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """How these times are spread; zeros when there are none."""
+    if not values:
+        return Spread(0.0, 0.0, 0.0, 0.0)
+    ordered, median = sorted(values), statistics.median(values)
+    low = ordered[int(0.05 * (len(ordered) - 1))]
+    high = ordered[round(0.95 * (len(ordered) - 1))]
+    total = sum(values)
+    bursts = sum(value for value in values if value > _BURST * median)
+    return Spread(median, statistics.fmean(values), low, high, bursts / total if total else 0.0)
