@@ -65,7 +65,6 @@ class RootFacts:
     own_compile: bool
     own_autocast: str | None  # dtype, when calls arrive inside the script's autocast
     modules: int = 1
-    inside_compiled: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ class Profile:
     iterations_per_epoch: int | None = None
     loss: float | None = None
     notes: tuple[str, ...] = ()
-    compile_backend: str | None = "inductor"  # None: no compiler found
+    own_compile: bool = False  # the script compiles something: a model, or a function round it
 
     @property
     def iteration(self) -> float:

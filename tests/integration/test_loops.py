@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from hasten.environment import look
 from hasten.instrument.shield.launch import ShieldMode
+from hasten.optimisations import discover
 from hasten.records import BlockDone, Profile, RunBlock, Watch
 from hasten.tuning.process import Child, Gone
 
@@ -76,6 +78,14 @@ def test_own_compile_is_seen():
     profile, (block,) = watch("loop_own_compile.py", {"fused-optimizer": "foreach"})
     assert [root.own_compile for root in profile.roots] == [True]
     assert block.no_effect == {}
+
+
+def test_a_model_inside_a_compiled_function_is_left_alone_and_the_reason_is_told():
+    profile, (block,) = watch("loop_compiled_function.py", {"fused-optimizer": "fused"})
+    assert (profile.own_compile, profile.roots, block.no_effect) == (True, (), {})
+    units = discover()
+    for name in ("compile", "amp-bf16"):
+        assert "compiles a function" in units[name].applies(profile, look()).reason
 
 
 def test_next_on_an_iterator_with_batch_sampler_and_dict_batches():

@@ -39,6 +39,7 @@ class Loop:
     roots: list[tuple[torch.nn.Module, bool]]  # and whether it trains in training mode
     others: weakref.WeakSet[Any]  # loaders read meanwhile that are not the training loader
     companions: set[int] = field(default_factory=set)  # ids of loaders read side by side with it
+    own_compile: bool = False  # the script compiles a model, or a function that calls one
     notes: list[str] = field(default_factory=list)
 
 
@@ -121,14 +122,16 @@ class Detector:
             loader = None
         roots = self.roots()
         if not roots:
-            notes.append(
-                "no module is called through __call__ with gradients on: precision and "
-                "compilation can't be changed"
+            why = (
+                "the script compiles a function of its own, and the model runs inside it"
+                if self.compiles
+                else "no module is called through __call__ with gradients on"
             )
+            notes.append(f"{why}: precision and compilation can't be changed")
         others = weakref.WeakSet(seen for seen in self._loaders.values() if seen is not loader)
         companions = {key for key in self._loaders if self._led[key] > 0.5 * self._fetched[key]}
         stepper = self._optimizers[0] if self._optimizers else None
-        return Loop(loader, stepper, roots, others, companions, notes)
+        return Loop(loader, stepper, roots, others, companions, self.compiles, notes)
 
     @property
     def optimizers(self) -> list[Optimizer]:

@@ -135,6 +135,7 @@ def _profile(conductor: Conductor, seen: list[Iteration], passed: int) -> Profil
         optimizers=tuple(optimizer_facts(h, passed) for h in handles),
         threads=seams.own_threads,
         own_scaler=conductor.own_scaler,
+        own_compile=loop.own_compile,
         other_loaders=len(loop.others),
         iterations_per_step=max(1.0, passed / max(1, steps)),
         iterations_per_epoch=loader.length if loader is not None else None,

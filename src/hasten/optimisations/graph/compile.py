@@ -48,10 +48,12 @@ class Compile(Optimisation):
 
     def applies(self, profile: Profile, environment: Environment) -> Applies:
         """Eager models where a compiler is at hand."""
-        if not profile.roots:
-            return Applies(reason="no module is called through __call__ with gradients on")
         if any(root.own_compile for root in profile.roots):
             return Applies(reason="the script already compiles the model")
+        if profile.own_compile:
+            return Applies(reason="the script already compiles a function of its own")
+        if not profile.roots:
+            return Applies(reason="no module is called through __call__ with gradients on")
         if profile.device == "cpu" and not environment.compiler:
             return Applies(reason="no C++ compiler was found, which compiling for the CPU needs")
         vary = any(root.shapes_vary for root in profile.roots)

@@ -48,6 +48,11 @@ class AmpBf16(Optimisation):
 
     def applies(self, profile: Profile, environment: Environment) -> Applies:
         """Models in float32 on hardware that computes in bfloat16."""
+        if not profile.roots and profile.own_compile:
+            return Applies(
+                reason="the script compiles a function of its own, and what runs inside one "
+                "can't be changed from outside"
+            )
         if not profile.roots:
             return Applies(reason="no module is called through __call__ with gradients on")
         own = [root.own_autocast for root in profile.roots if root.own_autocast]
