@@ -9,8 +9,10 @@ from hasten.records import PHASES
 
 DATA, FORWARD, BACKWARD, OPTIMIZER, OTHER = range(len(PHASES))
 
+_STOOD_STILL_NS = 50_000  # between two iterations; below, one look at the clock serves both
 
-@dataclass
+
+@dataclass(slots=True)
 class Iteration:
     """One finished iteration.
 
@@ -29,7 +31,7 @@ class Iteration:
     steps: int = 0
 
 
-@dataclass
+@dataclass(slots=True)
 class Recorder:
     """Accumulates the present iteration; `enter` and `leave` are on the hot path."""
 
@@ -62,12 +64,13 @@ class Recorder:
         """The iteration that ends here, or None when none had begun."""
         if not self._start:
             return None
-        now = time.perf_counter_ns()
+        now, processor = time.perf_counter_ns(), time.process_time_ns()
         self._spent[self._stack[-1]] += now - self._mark
         self._mark = now
+        used, self._processor = processor - self._processor, processor
         return Iteration(
             seconds=(now - self._start) * 1e-9,
-            processor=(time.process_time_ns() - self._processor) * 1e-9,
+            processor=used * 1e-9,
             phases=[ns * 1e-9 for ns in self._spent],
             void=self.void,
             backwards=self.backwards,
@@ -79,5 +82,8 @@ class Recorder:
         self.void = ""
         self.backwards = self.steps = 0
         self._spent = [0] * len(PHASES)
-        self._processor = time.process_time_ns()
-        self._start = self._mark = time.perf_counter_ns()
+        now = time.perf_counter_ns()
+        # The processor's clock is a system call, dearer than all else here.
+        if now - self._mark > _STOOD_STILL_NS or not self._start:
+            self._processor = time.process_time_ns()
+        self._start = self._mark = now
