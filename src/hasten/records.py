@@ -212,6 +212,7 @@ class Examine:
     """Measure the loader by itself, arithmetic and memory, within about `seconds`."""
 
     seconds: float
+    arithmetic: bool = True  # also count operations, which a script may not bear
 
 
 @dataclass(frozen=True)
