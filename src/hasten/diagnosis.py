@@ -100,7 +100,9 @@ class Observed:
         opening: likewise the first iterations since the loop was recognised.
         startup_seconds: from the start of the process until the loop was recognised.
         stretches: time since then that is no plain iteration, by what it is.
-        plain_seconds: time since then in plain iterations, `plain_iterations` of them.
+        plain_seconds: time since then in plain iterations, `plain_iterations` of them, without
+            validation and saves.
+        trained_iterations: iterations with a backward pass since then, plain or not.
         facts: what observers found out, by the observer's name.
     """
 
@@ -115,6 +117,7 @@ class Observed:
     stretches: tuple[Stretch, ...]
     plain_seconds: float
     plain_iterations: int
+    trained_iterations: int
     facts: dict[str, Any] = field(default_factory=dict)
 
     def all(self, kind: str) -> list[Event]:

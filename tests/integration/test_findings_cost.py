@@ -5,19 +5,38 @@ from __future__ import annotations
 import pytest
 from diagnosing import diagnosed, line_of_mistake, one
 
+#: Findings about the machine, which is what it is; the tests hold torch to one thread.
+OF_THE_MACHINE = {"busy-machine", "one-thread"}
+#: Mistakes, and the seconds that their diagnosis is given.
+MISTAKES = {
+    "debug-mode-on": 8.0,
+    "checkpoint-every-iteration": 8.0,
+    "no-workers": 12.0,
+    "slow-transform": 12.0,
+    "slow-collate": 12.0,
+    "workers-recreated": 12.0,
+    "too-many-workers": 15.0,
+    "double-precision": 8.0,
+    "optimizer-bound": 8.0,
+    "threads-above-cores": 15.0,
+    "recompiles": 8.0,
+    "graph-breaks": 12.0,
+    "worker-memory-growth": 30.0,
+}
 
-@pytest.mark.parametrize(
-    "name",
-    ["debug-mode-on", "checkpoint-every-iteration"],
-)
+
+@pytest.mark.parametrize("name", MISTAKES)
 def test_it_is_found_with_its_line_and_cost(name: str) -> None:
     script = f"finding_{name.replace('-', '_')}.py"
-    found = one(diagnosed(script), name)
-    assert found["line"] == line_of_mistake(script)
+    found = one(diagnosed(script, budget=MISTAKES[name]), name)
     assert found["file"].endswith(script)
-    assert found["cost_ms"] > 0 and 0.01 < found["share"] <= 1.01
+    assert found["line"] == line_of_mistake(script)
+    if found["kind"] != "risk":
+        assert found["cost_ms"] > 0 and 0.01 < found["share"] <= 1.2
 
 
-def test_a_healthy_script_gets_no_finding() -> None:
-    document = diagnosed("steady.py")
-    assert [f["name"] for f in document["findings"] if f["kind"] != "limit"] == []
+@pytest.mark.parametrize("script", ["steady.py", "healthy_loader.py"])
+def test_a_healthy_script_gets_no_finding(script: str) -> None:
+    document = diagnosed(script)
+    names = {f["name"] for f in document["findings"] if f["kind"] != "limit"}
+    assert names <= OF_THE_MACHINE

@@ -11,6 +11,8 @@ import click
 import pytest
 
 from hasten.commands.program import COMMANDS, program
+from hasten.findings import Finding
+from hasten.findings import discover as findings
 from hasten.optimisations import discover
 
 DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
@@ -28,7 +30,7 @@ def options(command: str) -> set[str]:
     return {name for name in names if name.startswith("--")}
 
 
-@pytest.mark.parametrize("command", ["tune", "run"])
+@pytest.mark.parametrize("command", ["diagnose", "tune", "run"])
 def test_every_option_is_in_the_readme_and_no_other(root: Path, command: str) -> None:
     table = read(root, "README.md").split(f"| option of `{command}` |")[1].split("\n\n")[0]
     rows = [line.split("|")[1] for line in table.splitlines()[2:]]
@@ -44,6 +46,18 @@ def test_every_command_is_in_the_readme(root: Path) -> None:
 def test_every_optimisation_is_in_the_readme_with_its_class(root: Path) -> None:
     rows = re.findall(r"^\| `([a-z0-9-]+)` \|[^|]*\| (\w+) \|$", read(root, "README.md"), re.M)
     assert dict(rows) == {name: unit.numerics.value for name, unit in discover().items()}
+
+
+def test_every_finding_is_in_the_readme_with_its_sentence(root: Path) -> None:
+    part = read(root, "README.md").split("<!-- FINDINGS")[1].split("<!-- END OF FINDINGS")[0]
+    rows = re.findall(r"^\| `([a-z0-9-]+)` \| (.*) \|$", part, re.M)
+    assert dict(rows) == {name: sentence(finding) for name, finding in findings().items()}
+
+
+def sentence(finding: Finding) -> str:
+    """The first of its documentation."""
+    text = sys.modules[type(finding).__module__].__doc__ or ""
+    return " ".join(text.split("\n\n")[0].split())
 
 
 def test_make_targets_that_are_named_exist(root: Path) -> None:

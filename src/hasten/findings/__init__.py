@@ -19,6 +19,7 @@ from hasten.findings.base import Diagnosis, Finding, Found, Kind
 __all__ = ["Diagnosis", "Finding", "Found", "Kind", "Verdict", "discover", "judge"]
 
 _ENTRY_POINTS = "hasten.findings"  # the group by which other packages add findings
+_SERIOUS = (Kind.WRONG, Kind.RISK)  # these need no cost, and come first
 _LEAST_SHARE = 0.01  # of the run: what costs less is not worth a line
 _LEAST_SECONDS = 1e-5  # an iteration
 
@@ -55,7 +56,7 @@ def _below(base: Any) -> list[Any]:
 
 
 def judge(diagnosis: Diagnosis) -> list[Verdict]:
-    """All that is the matter: first what is wrong, then by measured cost.
+    """All that is the matter: first what is wrong or dangerous, then by measured cost.
 
     A claim about time without a measured cost, or with a negligible one, is dropped.
     """
@@ -65,11 +66,11 @@ def judge(diagnosis: Diagnosis) -> list[Verdict]:
         for found in finding.look(diagnosis)
     ]
     kept = [verdict for verdict in verdicts if _counts(verdict)]
-    return sorted(kept, key=lambda v: (v.finding.kind is not Kind.WRONG, -(v.found.cost or 0.0)))
+    return sorted(kept, key=lambda v: (v.finding.kind not in _SERIOUS, -(v.found.cost or 0.0)))
 
 
 def _counts(verdict: Verdict) -> bool:
-    if verdict.finding.kind is Kind.WRONG:
+    if verdict.finding.kind in _SERIOUS:
         return True
     cost, share = verdict.found.cost, verdict.share
     if cost is None or share is None:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from hasten.diagnosis import Ceilings, Examined, Observed, Place, WhatIf
 from hasten.records import Profile, Setting
@@ -25,6 +25,7 @@ class Kind(str, Enum):
     COST = "cost"  # something costs time that need not be spent
     LIMIT = "limit"  # what holds the loop back; no mistake by itself
     WRONG = "wrong"  # the training computes something else than it seems to
+    RISK = "risk"  # the run may die of it; measured in bytes instead of time
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Diagnosis:
         """Seconds of the run for each iteration: validation, saves and borders shared out."""
         seen = self.observed
         extra = sum(stretch.seconds for stretch in seen.stretches)
-        return (seen.plain_seconds + extra) / max(1, seen.plain_iterations)
+        return (seen.plain_seconds + extra) / max(1, seen.trained_iterations)
 
     def phase(self, name: str) -> float:
         """Mean seconds of a phase in an iteration."""
@@ -80,7 +81,7 @@ class Found:
         todo: one line: what to do about it, with the code where that is short.
         evidence: measured facts that prove it, a line each.
         place: the user's line; None where there is none.
-        cost: measured seconds an iteration; None only for Kind.WRONG.
+        cost: measured seconds an iteration; None only for Kind.WRONG and Kind.RISK.
     """
 
     summary: str
@@ -110,6 +111,17 @@ class Finding(ABC):
     @abstractmethod
     def look(self, diagnosis: Diagnosis) -> Iterator[Found]:
         """Yield what was found; nothing, when this is not the matter."""
+
+
+def place_from(fact: Any) -> Place | None:
+    """A place that an observer gave as a fact."""
+    return Place(**fact) if isinstance(fact, dict) else None
+
+
+def gained(diagnosis: Diagnosis, name: str) -> WhatIf | None:
+    """The what-if of a finding, where the change is surely faster."""
+    what_if = diagnosis.what_ifs.get(name)
+    return what_if if what_if is not None and what_if.sure and what_if.gain > 0 else None
 
 
 def milliseconds(seconds: float) -> str:

@@ -123,9 +123,12 @@ class Diagnosing:
         return self._child
 
     def _examine(self) -> Examined:
-        answer = self._ask(Examine(self.request.budget * _EXAMINE_SHARE), 120.0)
-        if isinstance(answer, Examined):
-            return answer
+        seconds = self.request.budget * _EXAMINE_SHARE
+        answer: Message | None = None
+        for arithmetic in (True, False):
+            answer = self._ask(Examine(seconds, arithmetic), 120.0)
+            if isinstance(answer, Examined):
+                return answer
         self.notes.append(f"the loop could not be examined: {_why(answer)}")
         return Examined()
 

@@ -35,9 +35,7 @@ class CheckpointEveryIteration(Finding):
     def look(self, diagnosis: Diagnosis) -> Iterator[Found]:
         """Many saves an iteration, that take time."""
         seen = diagnosis.observed
-        iterations = seen.plain_iterations + sum(
-            s.count for s in seen.stretches if s.what == "a checkpoint is saved"
-        )
+        iterations = seen.trained_iterations
         epoch = diagnosis.profile.iterations_per_epoch
         for event in seen.all("save"):
             rate = event.count / max(1, iterations)

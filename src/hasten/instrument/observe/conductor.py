@@ -47,7 +47,8 @@ class ObservingConductor(Conductor):
         observers: all that were found.
         startup_seconds: from the start of the process until the loop was recognised.
         stretches: seconds and count of what is no plain iteration, by what it is.
-        plain: seconds and count of plain iterations.
+        plain: count and seconds of plain iterations.
+        trained: iterations with a backward pass, plain or not.
         memory_first: resident bytes when the loop was recognised.
     """
 
@@ -60,15 +61,19 @@ class ObservingConductor(Conductor):
         self.startup_seconds = 0.0
         self.stretches: dict[str, list[float]] = {}
         self.plain = [0, 0.0]
+        self.trained = 0
         self.memory_first = 0
         self.watching = True
-        self._validation = 0.0
+        self._validating: list[float] = []
         self._saving = 0.0
 
     def install(self) -> None:
         """Observers last: their hooks lie over the seams, and come off before them."""
         super().install()
         for observer in self.observers:
+            attach = getattr(observer, "attach", None)
+            if attach is not None:
+                attach(self.recorder)
             observer.start(self.log)
 
     def stop_observing(self) -> None:
@@ -98,20 +103,25 @@ class ObservingConductor(Conductor):
             self._ended((now - self.recorder._start) * 1e-9)
         super()._border()
 
+    def tell_ended(self, iteration: Iteration) -> None:
+        """Observers may look at an iteration that has ended, while the script stands still."""
+        self._tell("iteration_ended", iteration)
+
     def _ended(self, seconds: float) -> None:
         """Book an iteration that is about to end."""
         void = self.recorder.void
         self.log.iteration_ended(not void)
-        if not void:
-            self.plain[0] += 1
-            self.plain[1] += seconds
-            return
-        for what, part in (("validation", self._validation), ("saving", self._saving)):
+        self.trained += self.recorder.backwards > 0
+        validation = self._validating[-1] - self._validating[0] if self._validating else 0.0
+        for what, part in (("validation", validation), ("saving", self._saving)):
             if part:
                 self._book(what, part)
                 seconds -= part
-        self._validation = self._saving = 0.0
-        self._book(void, max(0.0, seconds))
+        self._validating, self._saving = [], 0.0
+        if void:
+            self._book(void, max(0.0, seconds))
+        else:
+            self.plain = [self.plain[0] + 1, self.plain[1] + max(0.0, seconds)]
 
     def _book(self, what: str, seconds: float) -> None:
         entry = self.stretches.setdefault(what, [0, 0.0])
@@ -122,6 +132,31 @@ class ObservingConductor(Conductor):
         for observer in self.observers:
             getattr(observer, what)(self.log, *args)
 
+    def fetching(self, loader: Any) -> None:
+        """A batch is about to be fetched; another loader's is validation, and ends with it."""
+        super().fetching(loader)
+        self._other(loader)
+
+    def _other(self, loader: Any) -> None:
+        """Remember when validation began and when it was last seen to go on."""
+        loop = self._loop
+        if loop is None or loop.loader is None or id(loader) in loop.companions:
+            return
+        if not self._foreign() and not self._is_training(loader):
+            self._validating = [*self._validating[:1], time.perf_counter()]
+
+    def _save(self, save: Callable[..., Any]) -> Callable[..., Any]:
+        """Here a save is part of the iteration: how often and how long is what is looked for."""
+
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            begun = time.perf_counter()
+            try:
+                return save(*args, **kwargs)
+            finally:
+                self._saving += time.perf_counter() - begun
+
+        return wrapped
+
     def epoch_started(self, loader: Any) -> None:
         """The script asked for an iterator."""
         super().epoch_started(loader)
@@ -130,6 +165,7 @@ class ObservingConductor(Conductor):
     def epoch_ended(self, loader: Any) -> None:
         """The script has read the last batch."""
         super().epoch_ended(loader)
+        self._other(loader)
         self._tell("epoch_ended", loader, self._is_training(loader))
 
     def fetched(self, loader: Any, batch: Any) -> None:

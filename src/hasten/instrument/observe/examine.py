@@ -6,29 +6,104 @@ import os
 import resource
 import sys
 from collections.abc import Generator
+from typing import Any
 
 import psutil
 import torch
 
-from hasten.diagnosis import Examined
+from hasten.diagnosis import Examined, LoaderTimes
+from hasten.instrument.observe import accelerator
+from hasten.instrument.observe.arithmetic import Captured, peaks, single_precision
 from hasten.instrument.observe.conductor import ObservingConductor
+from hasten.instrument.observe.loader_times import loader_times
 from hasten.instrument.recorder import Iteration
+from hasten.instrument.seams.loader import OwnedLoader
+
+_DOUBLE = torch.float64
+_TRIES = 3  # iterations in which a call may be captured or counted
+Steps = Generator[None, Iteration, None]
 
 
-def examine(conductor: ObservingConductor, seconds: float) -> Generator[None, Iteration, Examined]:
+def examine(
+    conductor: ObservingConductor, seconds: float, arithmetic: bool
+) -> Generator[None, Iteration, Examined]:
     """Everything that is measured at a border, or in single iterations, after the blocks.
 
     Args:
         conductor: of this process.
         seconds: that may be spent, about.
+        arithmetic: also count operations, which a script may not bear.
     """
-    yield
+    seams = conductor.seams
+    assert seams is not None
+    memory = psutil.Process(os.getpid()).memory_info().rss
+    peak, device_peak = _peak(), _device_peak()
+    loader: LoaderTimes | None = None
+    if isinstance(seams.loader, OwnedLoader):
+        loader = loader_times(seams.loader, seconds / 2)
+    flops, single = 0, None
+    facts: dict[str, Any] = {}
+    if arithmetic:
+        flops = yield from _count(conductor)
+        single = yield from _single(conductor)
+        facts = yield from accelerator.facts(seams.device, seams.roots)
+    dtypes = {"float32", "bfloat16", *_dtypes(conductor)}
     return Examined(
+        loader=loader,
+        flops=flops,
+        peaks=peaks(seams.device, dtypes),
         memory_first=conductor.memory_first,
-        memory_last=psutil.Process(os.getpid()).memory_info().rss,
-        peak_memory=_peak(),
-        device_peak_memory=_device_peak(),
+        memory_last=memory,
+        peak_memory=peak,
+        device_peak_memory=device_peak,
+        single_precision=single,
+        facts=facts,
     )
+
+
+def _dtypes(conductor: ObservingConductor) -> set[str]:
+    assert conductor.seams is not None
+    tensors = (p for root in conductor.seams.roots for p in root.module.parameters())
+    return {str(t.dtype).removeprefix("torch.") for t in tensors if t.dtype.is_floating_point}
+
+
+def _count(conductor: ObservingConductor) -> Generator[None, Iteration, int]:
+    """Operations of one plain iteration by torch's counter; 0 where the script is compiled."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    assert conductor.seams is not None
+    if any(root.own_compile for root in conductor.seams.roots):
+        return 0
+    for _ in range(_TRIES):
+        counter = FlopCounterMode(display=False)
+        with counter:
+            iteration = yield
+        if not iteration.void:
+            return int(counter.get_total_flops())
+    return 0
+
+
+def _single(
+    conductor: ObservingConductor,
+) -> Generator[None, Iteration, tuple[float, ...] | None]:
+    """Forward and backward in float32, where the largest root computes in float64."""
+    assert conductor.seams is not None
+    roots = [r for r in conductor.seams.roots if _double(r.module)]
+    if not roots:
+        return None
+    root = max(roots, key=lambda r: sum(p.numel() for p in r.module.parameters()))
+    captured, before = Captured(), root.observer
+    root.observer = captured
+    for _ in range(_TRIES):
+        yield
+        if captured.args is not None:
+            break
+    root.observer = before
+    return single_precision(root, captured)
+
+
+def _double(module: torch.nn.Module) -> bool:
+    return any(parameter.dtype == _DOUBLE for parameter in module.parameters())
 
 
 def _peak() -> int:

@@ -25,7 +25,7 @@ def obey(
         return (yield from _observe(conductor, command))
     from hasten.instrument.observe.examine import examine
 
-    return (yield from examine(conductor, command.seconds))
+    return (yield from examine(conductor, command.seconds, command.arithmetic))
 
 
 def _observe(
@@ -40,6 +40,7 @@ def _observe(
         if len(seen) >= command.iterations and borders >= wanted:
             break
         iteration = yield
+        conductor.tell_ended(iteration)
         borders += iteration.void == "epoch border"
         if not iteration.void:
             seen.append(iteration)
@@ -66,6 +67,7 @@ def _observed(conductor: ObservingConductor, seen: list[Iteration]) -> Observed:
         stretches=conductor.account(),
         plain_seconds=conductor.plain[1],
         plain_iterations=int(conductor.plain[0]),
+        trained_iterations=conductor.trained,
         facts={name: found for name, found in facts.items() if found},
     )
 

@@ -27,7 +27,17 @@ def anomaly() -> Iterator[None]:
         torch.set_anomaly_enabled(before, checks)
 
 
-RELIEFS: dict[str, Callable[[], AbstractContextManager[None]]] = {"anomaly": anomaly}
+@contextmanager
+def compile() -> Iterator[None]:
+    """Everything that the script has compiled runs as it was written."""
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+RELIEFS: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    "anomaly": anomaly,
+    "compile": compile,
+}
 
 
 @contextmanager

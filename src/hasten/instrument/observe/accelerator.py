@@ -1,0 +1,91 @@
+"""Measures an accelerator under the script: busy time, copies, and the model on it.
+
+Only where there is one; nothing is estimated without. (Not yet seen on a GPU.)
+"""
+
+from __future__ import annotations
+
+import copy
+import statistics
+from collections.abc import Generator
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from hasten.instrument.observe.arithmetic import Captured, run_once, timed
+from hasten.instrument.observe.devices import accelerator
+from hasten.instrument.recorder import Iteration
+from hasten.instrument.seams.root import Root
+
+_BYTES = 32 * 2**20
+_TRIES = 5
+
+
+def facts(device: str, roots: list[Root]) -> Generator[None, Iteration, dict[str, Any]]:
+    """All of it, for `Examined.facts`; empty without an accelerator.
+
+    Args:
+        device: type of device on which the model is.
+        roots: of the loop.
+    """
+    present = accelerator()
+    if present is None:
+        return {}
+    found: dict[str, Any] = {"copy_rates": copy_rates(present)}
+    if device == "cuda":
+        found["device_busy"] = yield from _busy()
+    elif device == "cpu" and roots:
+        found["on_accelerator"] = yield from _moved(roots[0], present)
+    return found
+
+
+def copy_rates(device: Any) -> dict[str, float]:
+    """Bytes a second to the device, from pageable and from pinned memory."""
+    pageable = torch.empty(_BYTES, dtype=torch.uint8)
+    pinned = pageable.pin_memory()
+    kind = torch.device(device).type
+    return {"pageable": _rate(pageable, device, kind), "pinned": _rate(pinned, device, kind)}
+
+
+def _rate(source: torch.Tensor, device: Any, kind: str) -> float:
+    times = [timed(lambda: source.to(device), kind) for _ in range(_TRIES)]
+    return _BYTES / statistics.median(times)
+
+
+def _busy() -> Generator[None, Iteration, float | None]:
+    """Seconds of kernels in one plain iteration."""
+    from torch.profiler import ProfilerActivity, profile
+
+    for _ in range(_TRIES):
+        with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+            iteration = yield
+            torch.cuda.synchronize()
+        if not iteration.void:
+            return 1e-6 * sum(e.self_device_time_total for e in profiler.key_averages())
+    return None
+
+
+def _moved(root: Root, device: Any) -> Generator[None, Iteration, tuple[float, float] | None]:
+    """Forward and backward here, and of a copy on the accelerator."""
+    captured, before = Captured(), root.observer
+    root.observer = captured
+    for _ in range(_TRIES):
+        yield
+        if captured.args is not None:
+            break
+    root.observer = before
+    if captured.args is None:
+        return None
+    try:
+        here, there = copy.deepcopy(root.module), copy.deepcopy(root.module).to(device)
+        moved = pytree.tree_map_only(
+            torch.Tensor, lambda t: t.to(device), (captured.args, captured.kwargs)
+        )
+        kind = torch.device(device).type
+        given = captured.args, captured.kwargs
+        own = [timed(lambda: run_once(here, *given), "cpu") for _ in range(2)]
+        other = [timed(lambda: run_once(there, *moved), kind) for _ in range(_TRIES)]
+    except Exception:  # code of the script, on a device that it did not expect
+        return None
+    return min(own), statistics.median(other[1:])

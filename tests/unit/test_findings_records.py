@@ -1,0 +1,192 @@
+"""Findings on made-up records: those that need a GPU (not yet seen on one), and edges of others."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hasten.diagnosis import (
+    FINE_PHASES,
+    Ceilings,
+    Event,
+    Examined,
+    LoaderTimes,
+    Moment,
+    Observed,
+    Place,
+    Spread,
+    TransformTime,
+    WhatIf,
+)
+from hasten.environment import look
+from hasten.findings import Diagnosis, Found, discover, judge
+from hasten.records import Profile
+
+Make = Callable[..., Profile]
+PLACE = Place("/home/me/train.py", 12, "loss.item()")
+
+
+def spread(value: float) -> Spread:
+    return Spread(value, value, value, value)
+
+
+def diagnosis(
+    make: Make, events: tuple[Event, ...] = (), phases: dict[str, float] | None = None, **more: Any
+) -> Diagnosis:
+    """A loop of 100 ms on a GPU, observed for ten iterations."""
+    shares = {"forward": 0.04, "backward": 0.05, "other": 0.01} | (phases or {})
+    observed = Observed(
+        iterations=10,
+        wall=spread(0.1),
+        processor=spread(0.1),
+        phases={name: spread(shares.get(name, 0.0)) for name in FINE_PHASES},
+        events=events,
+        sequences=more.pop("sequences", ()),
+        opening=(),
+        startup_seconds=1.0,
+        stretches=(),
+        plain_seconds=1.0,
+        plain_iterations=10,
+        trained_iterations=10,
+        facts=more.pop("facts", {}),
+    )
+    profile = make(**({"device": "cuda"} | more.pop("profile", {})))
+    return Diagnosis(profile, look(), observed, **more)
+
+
+def found(name: str, case: Diagnosis) -> list[Found]:
+    return list(discover()[name].look(case))
+
+
+def copies(**facts: Any) -> Event:
+    usual = {"source": "cpu", "target": "cuda", "bytes": 2**20, "pinned": False}
+    return Event("copy", PLACE, 10, 10, 0.2, 0.2, usual | facts)
+
+
+def test_copy_bound(make_profile: Make) -> None:
+    (one,) = found("copy-bound", diagnosis(make_profile, (copies(),), {"copy": 0.03}))
+    assert (one.place, one.cost) == (PLACE, 0.03)
+    assert not found("copy-bound", diagnosis(make_profile, (copies(),), {"copy": 0.002}))
+
+
+def test_unpinned_copies_cost_what_pinned_ones_would_save(make_profile: Make) -> None:
+    examined = Examined(facts={"copy_rates": {"pageable": 2**20 / 0.01, "pinned": 2**20 / 0.002}})
+    (one,) = found("unpinned-copies", diagnosis(make_profile, (copies(),), examined=examined))
+    assert one.cost == pytest.approx(0.008)
+    pinned = (copies(pinned=True), copies(parameter=True), copies(source="cuda", target="cpu"))
+    assert not found("unpinned-copies", diagnosis(make_profile, pinned, examined=examined))
+    assert not found("unpinned-copies", diagnosis(make_profile, (copies(),)))
+
+
+def test_model_on_cpu_needs_a_measured_gain(make_profile: Make) -> None:
+    fast, slow = ({"on_accelerator": times} for times in ([0.09, 0.01], [0.09, 0.2]))
+    on_cpu = {"device": "cpu"}
+    case = diagnosis(make_profile, profile=on_cpu, examined=Examined(facts=fast))
+    assert found("model-on-cpu", case)[0].cost == pytest.approx(0.08)
+    for facts, device in ((slow, on_cpu), ({}, on_cpu), (fast, {"device": "cuda"})):
+        case = diagnosis(make_profile, profile=device, examined=Examined(facts=facts))
+        assert not found("model-on-cpu", case)
+
+
+def test_ping_pong_is_out_and_back_of_one_size(make_profile: Make) -> None:
+    out, back = copies(source="cuda", target="cpu"), copies()
+    there = (Moment(0, "copy"), Moment(1, "copy"))
+    case = diagnosis(make_profile, (out, back), sequences=(there, there))
+    (one,) = found("device-ping-pong", case)
+    assert one.cost == pytest.approx(0.04)
+    other_way = diagnosis(make_profile, (out, back), sequences=(there[::-1],))
+    assert not found("device-ping-pong", other_way)
+    small = copies(source="cuda", target="cpu", bytes=4)
+    assert not found("device-ping-pong", diagnosis(make_profile, (small, back), sequences=(there,)))
+
+
+def test_launch_bound_is_idle_without_another_reason(make_profile: Make) -> None:
+    idle = Examined(facts={"device_busy": 0.03})
+    (one,) = found("launch-bound", diagnosis(make_profile, examined=idle))
+    assert one.cost == pytest.approx(0.07)
+    waiting = diagnosis(make_profile, phases={"data": 0.06}, examined=idle)
+    assert not found("launch-bound", waiting)
+    busy = Examined(facts={"device_busy": 0.09})
+    assert not found("launch-bound", diagnosis(make_profile, examined=busy))
+    assert not found("launch-bound", diagnosis(make_profile))
+
+
+def test_reads_cost_no_more_than_the_device_was_idle(make_profile: Make) -> None:
+    reads = Event("sync", PLACE, 10, 10, 0.5, 0.5, {"what": "item"})
+    idle, busy = (Examined(facts={"device_busy": seconds}) for seconds in (0.08, 0.1))
+    (one,) = found("synchronises-each-iteration", diagnosis(make_profile, (reads,), examined=idle))
+    assert one.cost == pytest.approx(0.02) and one.place == PLACE
+    assert not found(
+        "synchronises-each-iteration", diagnosis(make_profile, (reads,), examined=busy)
+    )
+    rare = dataclasses.replace(reads, observed=1)
+    assert not found("synchronises-each-iteration", diagnosis(make_profile, (rare,), examined=idle))
+
+
+# --- edges of findings that are seen on real scripts ----------------------------------------------
+
+
+def test_shared_memory_is_held_against_the_batches_in_flight(make_profile: Make) -> None:
+    loader = dataclasses.replace(make_profile().loader, workers=4, prefetch=2)
+    machine = dataclasses.replace(look(), shm=64 * 2**20)
+    for size, expected in ((16 * 2**20, 1), (2**20, 0)):
+        case = diagnosis(
+            make_profile,
+            profile={"loader": loader},
+            examined=Examined(loader=LoaderTimes(batch_bytes=size)),
+        )
+        case = dataclasses.replace(case, environment=machine)
+        assert len(found("shared-memory-too-small", case)) == expected
+
+
+def test_a_slow_transform_is_no_matter_where_data_is_not(make_profile: Make) -> None:
+    times = LoaderTimes(
+        fetch=0.1, collate=0.09, transforms=(TransformTime("Blur", 0.09, PLACE),), alone=0.1
+    )
+    bound = Ceilings(data_free=WhatIf(0.1, 0.02, 3))
+    free = Ceilings(data_free=WhatIf(0.1, 0.099, 3))
+    unsure = Ceilings(data_free=WhatIf(0.1, 0.02, 3, sure=False))
+    for name in ("slow-transform", "slow-collate"):
+        examined = Examined(loader=times)
+        case = diagnosis(make_profile, examined=examined, ceilings=bound)
+        assert found(name, case)[0].cost == pytest.approx(0.9 * 0.08)
+        for ceilings in (free, unsure, Ceilings()):
+            assert not found(name, diagnosis(make_profile, examined=examined, ceilings=ceilings))
+
+
+@pytest.mark.parametrize(
+    ("looks", "expected"),
+    [([50, 100, 150, 200], 1), ([50, 51, 50, 52], 0), ([50, 200], 0), ([200, 150, 100, 240], 0)],
+)
+def test_memory_has_to_grow_steadily(make_profile: Make, looks: list[int], expected: int) -> None:
+    facts = {"loaders": {"worker_memory": [[size * 2**20 for size in looks]]}}
+    assert len(found("worker-memory-growth", diagnosis(make_profile, facts=facts))) == expected
+
+
+def test_a_busy_machine_is_others_who_take_the_core(make_profile: Make) -> None:
+    for delay, others, expected in ((0.03, 1.2, 1), (0.03, 0.0, 0), (0.001, 1.2, 0), (None, 9, 0)):
+        facts = {"processor": {"delay": delay, "others": others, "own": 1.0}}
+        case = diagnosis(make_profile, facts=facts)
+        assert len(found("busy-machine", case)) == expected
+
+
+def test_recompiles_need_more_than_one(make_profile: Make) -> None:
+    for number, expected in ((0, 0), (1, 0), (3, 1)):
+        facts = {"compiling": {"compilations": number, "seconds": 0.5, "graphs": 4, "breaks": 0}}
+        case = diagnosis(make_profile, facts=facts)
+        assert len(found("recompiles", case)) == expected
+
+
+def test_findings_are_sorted_and_small_ones_dropped(make_profile: Make) -> None:
+    examined = Examined(facts={"device_busy": 0.03})
+    saves = Event("save", PLACE, 10, 10, 0.004, 0.004)
+    case = diagnosis(make_profile, (saves, copies()), {"copy": 0.02}, examined=examined)
+    verdicts = judge(case)
+    names = [verdict.finding.name for verdict in verdicts]
+    assert "checkpoint-every-iteration" not in names, "0.4 % of the run"
+    assert names.index("launch-bound") < names.index("copy-bound")
+    costs = [verdict.found.cost for verdict in verdicts if verdict.found.cost]
+    assert costs == sorted(costs, reverse=True)

@@ -1,0 +1,171 @@
+"""The parts of observing: places, the log, timed calls, devices."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any
+
+import pytest
+import torch
+
+from hasten.instrument import patching
+from hasten.instrument.observe import discover
+from hasten.instrument.observe.base import Observer
+from hasten.instrument.observe.calls import CallTimes
+from hasten.instrument.observe.conductor import COPY, FineRecorder
+from hasten.instrument.observe.devices import Devices
+from hasten.instrument.observe.log import Log
+from hasten.instrument.observe.places import is_users, place_of, users_frame
+from hasten.instrument.observe.program import spread
+from hasten.instrument.observe.reliefs import RELIEFS, relieved
+
+
+def test_whose_file_it_is() -> None:
+    assert is_users(__file__) and is_users("/home/me/train.py")
+    assert not is_users(torch.__file__) and not is_users(os.__file__)
+    assert not is_users("<string>") and not is_users("<frozen importlib._bootstrap>")
+    assert not is_users(sys.modules["hasten.records"].__file__)
+
+
+def test_the_users_frame_is_the_innermost_of_theirs() -> None:
+    seen: list[Any] = []
+    module = torch.nn.Linear(1, 1)
+    module.register_forward_pre_hook(lambda *_: seen.append(users_frame(0)))
+    module(torch.ones(1))
+    assert seen[0][0] == __file__
+
+
+def test_a_class_of_a_library_has_no_place() -> None:
+    assert place_of(torch.nn.Linear.forward) is None
+    place = place_of(test_whose_file_it_is)
+    assert place is not None and place.code.startswith("def test_whose_file_it_is")
+
+
+class Thing:
+    def work(self, amount: int) -> int:
+        return amount + 1
+
+
+def test_a_wrapped_call_is_logged_and_undone() -> None:
+    log, before = Log(), Thing.work
+    log.wrap(Thing, "work", "worked", lambda thing, amount: {"amount": amount}, noun="thing")
+    log.observing = True
+    thing = Thing()
+    assert [thing.work(n) for n in range(3)] == [1, 2, 3]
+    log.iteration_ended(plain=True)
+    thing.work(9)
+    log.iteration_ended(plain=False)
+    (event,) = [e for e in log.events() if e.facts == {"amount": 2}] or log.events()[:1]
+    assert event.place is not None and event.place.file == __file__
+    counts = sum(e.count for e in log.events()), sum(e.observed for e in log.events())
+    assert counts == (4, 3)
+    assert [m.subject for m in log.sequences()[0]] == ["thing 0"] * 3
+    log.restore()
+    assert Thing.work is before and not patching.active()
+    thing.work(1)
+    assert sum(e.count for e in log.events()) == 4
+
+
+def test_a_call_that_raises_is_logged_as_well() -> None:
+    log = Log()
+    log.wrap(Thing, "work", "worked")
+    with pytest.raises(TypeError):
+        Thing().work("x")  # type: ignore[arg-type]
+    log.restore()
+    assert [e.count for e in log.events()] == [1]
+
+
+def test_the_log_does_not_grow_without_end() -> None:
+    log = Log()
+    for line in range(3000):
+        log.event("kind", at=("file.py", line, "f"))
+    log.iteration_ended(plain=True)
+    assert len(log.events()) <= 500 and len(log.sequences()[0]) <= 400
+
+
+class Slow:
+    def __call__(self, x: int) -> int:
+        end = time.process_time() + 0.02
+        while time.process_time() < end:
+            pass
+        return x
+
+
+class Chain:
+    def __init__(self, *parts: Any) -> None:
+        self.parts = parts
+
+    def __call__(self, x: int) -> int:
+        for part in self.parts:
+            x = part(x)
+        return x
+
+
+def test_time_goes_to_the_class_that_spends_it() -> None:
+    chain = Chain(Slow())
+    before = sys.getprofile()
+    with CallTimes() as calls:
+        chain(1)
+    assert sys.getprofile() is before
+    assert calls.classes[Slow] > 0.015 > calls.classes[Chain]
+    hottest = max(calls.lines, key=lambda line: calls.lines[line])
+    assert hottest[0] == __file__
+
+
+def test_copies_between_devices_are_a_phase() -> None:
+    """With a device that every torch has instead of a GPU."""
+    log, recorder = Log(), FineRecorder()
+    devices = Devices(present=lambda: torch.device("meta"))
+    devices.attach(recorder)
+    devices.start(log)
+    recorder.begin()
+    tensor = torch.ones(1000)
+    tensor.to("meta")
+    tensor.to("cpu")
+    tensor.to(torch.float64)
+    iteration = recorder.finish()
+    log.restore()
+    assert not patching.active()
+    (event,) = log.events()
+    assert (event.kind, event.count, event.facts["bytes"]) == ("copy", 1, 4000)
+    assert event.place is not None and event.place.code == 'tensor.to("meta")'
+    assert iteration is not None and 0 < iteration.phases[COPY] < iteration.seconds
+
+
+def test_spread_names_bursts() -> None:
+    assert spread([]).median == 0.0
+    bursts = spread([1.0] * 9 + [91.0])
+    assert (bursts.median, bursts.mean) == (1.0, 10.0)
+    assert bursts.bursts == pytest.approx(0.91)
+
+
+@pytest.mark.parametrize("name", RELIEFS)
+def test_reliefs_leave_no_trace(name: str) -> None:
+    with torch.autograd.set_detect_anomaly(True):
+        with relieved((name,)):
+            torch.autograd.set_detect_anomaly(True)
+            assert torch.is_anomaly_enabled() is (name != "anomaly")
+        assert torch.is_anomaly_enabled()
+    assert not torch.is_anomaly_enabled() and not patching.active()
+
+
+def test_every_observer_is_found_and_documented() -> None:
+    observers = discover()
+    names = [observer.name for observer in observers]
+    assert len(set(names)) == len(names) > 5
+    for observer in observers:
+        assert isinstance(observer, Observer) and type(observer).__doc__
+        assert sys.modules[type(observer).__module__].__doc__
+
+
+def test_observers_take_out_what_they_put_in() -> None:
+    log = Log()
+    for observer in discover():
+        if isinstance(observer, Devices):
+            observer.attach(FineRecorder())
+        observer.start(log)
+    assert patching.active()
+    log.restore()
+    assert not patching.active()
