@@ -133,6 +133,22 @@ def test_gains_are_found_and_combined() -> None:
     assert made.found.plan_ratio == pytest.approx(1.6 * 1.15, rel=0.1)
 
 
+def test_small_gains_are_found_together_where_no_part_can_be_told() -> None:
+    gains = {"fused-optimizer": 1.06, "amp-bf16": 1.07, "loader-workers": 1.08}
+    made = search(gains, noise=0.06, budget=60.0)
+    assert made.found.plan_ratio > 1.1
+
+
+def test_a_plan_has_no_parts_that_do_nothing() -> None:
+    for seed in range(4):
+        made = search({"amp-bf16": 1.5}, noise=0.04, random=random.Random(seed))
+        assert set(made.found.setting) == {"amp-bf16"}
+
+
+def test_what_is_measured_between_processes_is_found_too() -> None:
+    assert "retain-heap" in search({"retain-heap": 1.3, "amp-bf16": 1.2}).found.setting
+
+
 def test_nothing_is_found_where_nothing_helps() -> None:
     assert search({}).found.setting == {}
 

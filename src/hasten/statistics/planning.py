@@ -15,7 +15,7 @@ SHORTEST_MS = 100.0
 # Longest block that is considered for averaging bursts.
 LONGEST_MS = 2000.0
 # Fewest iterations: one odd iteration should not be the whole block.
-FEWEST = 4
+FEWEST = 2
 # 0.8 quantile of the absolute value of Student's t with 2 degrees of freedom.
 STUDENT_QUANTILE = 1.8856
 
@@ -36,12 +36,12 @@ def block_length(
 
     - four times the batches in flight, else a queue filled under the other setting hides the cost;
     - 100 ms, so that time slices of the scheduler average out (blocks of 80 ms on a busy machine
-      jump between two values, as one of them has the core to itself), and 4 iterations;
+      jump between two values, as one of them has the core to itself), and 2 iterations;
     - bursts: with two workers iterations can take 3, 99, 3, 99 ms, and an odd n differs from
       itself by 2 / n. Hence a multiple of `together`, and among lengths up to 2 s the shortest that
       comes within half of the least (n + warm_up) * noise(n)^2, which is what a verdict takes.
 
-    So 20 ms iterations get 5, 2 ms get 50, iterations of a second get 4; with two workers and
+    So 20 ms iterations get 5, 2 ms get 50, iterations of a second get 2; with two workers and
     a prefetch factor of 2 at least 16.
 
     Args:

@@ -27,6 +27,7 @@ from hasten.records import (
 from hasten.statistics import Comparison, Family, Verdict, block_length, block_noise
 
 _FIRST = 2  # iterations that show that a candidate works
+_COLD = 2  # iterations after another process had its turn
 _MANY = 10_000  # pairs: until the verdict or the end of time
 _MUCH_SLOWER = 4.0  # a block that takes so much longer than usual is cut short
 
@@ -94,6 +95,7 @@ class Bench:
     family: Family
     clock: Clock
     rng: random.Random
+    process_of: Callable[[Setting], Setting] = field(default_factory=lambda: start_part)
     _last: Setting | None = field(default=None)
 
     def length(self, *settings: Setting) -> int:
@@ -125,6 +127,9 @@ class Bench:
         if setting != self._last or hold:
             named = [discover()[name].warmup for name in setting]
             warmup = max([1, *named, self.in_flight(setting)])
+            last = setting if self._last is None else self._last
+            if self.process_of(setting) != self.process_of(last):
+                warmup = max(warmup, _COLD)  # another process has had the caches meanwhile
         self._last = None if hold else setting
         usual = iterations * self.profile.iteration
         return RunBlock(setting, iterations, warmup, hold, seconds=_MUCH_SLOWER * usual)
@@ -132,6 +137,12 @@ class Bench:
     def forget(self) -> None:
         """A new child runs: what was in force is in force no more."""
         self._last = None
+
+
+def start_part(setting: Setting) -> Setting:
+    """What of a setting takes a process of its own."""
+    units = discover()
+    return {name: value for name, value in setting.items() if not units[name].live}
 
 
 def milliseconds(profile: Profile) -> list[float]:
@@ -201,15 +212,23 @@ class Race:
             return math.inf
         return abs(math.log(ratio.ratio)) / (0.5 * math.log(ratio.high / ratio.low))
 
-    def turns(self, pairs: int, seconds: float) -> Steps:
-        """Run up to `pairs` more pairs of blocks, for at most about `seconds` of measuring."""
+    def turns(self, pairs: int, seconds: float, decided: bool = True) -> Steps:
+        """Run up to `pairs` more pairs of blocks, for at most about `seconds` of measuring.
+
+        Args:
+            pairs: how many at most.
+            seconds: a pair that has begun is ended.
+            decided: stop at a verdict; otherwise the interval goes on to narrow.
+        """
         begun = self._bench.clock.spent
         if not self._affordable():
             return
         if self._comparison is None:
             yield from self._first()
         wanted = self.result.pairs + pairs
-        while self.open and self.result.pairs < wanted and self._affordable():
+        while self.result.pairs < wanted and self._affordable():
+            if self.result.problem or (decided and not self.open):
+                break
             yield from self._turn()
             if self._bench.clock.spent - begun > seconds:
                 break

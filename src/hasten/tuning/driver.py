@@ -1,15 +1,22 @@
-"""Answers a search's commands by a child process, and replaces children that end or fail."""
+"""Answers a search's commands by child processes, and replaces children that end or fail.
+
+One child runs all settings that can change between two iterations. A setting with a `start` unit
+has a sibling of its own; a sibling stands still at an iteration border while another has its turn.
+"""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
+
+import psutil
 
 from hasten.errors import HastenError
 from hasten.instrument.shield.launch import ShieldMode
-from hasten.records import BlockDone, Failed, Profile, RunBlock, Watch
-from hasten.tuning.comparing import Answer, Clock, Command, Fresh
+from hasten.records import BlockDone, Failed, Profile, Prove, RunBlock, Setting, Watch
+from hasten.tuning.comparing import Answer, Clock, Command, Fresh, start_part
 from hasten.tuning.listener import Listener
 from hasten.tuning.process import Child, Gone
 
@@ -20,10 +27,21 @@ _SYNC = Watch(iterations=1, seconds=0.0)
 _COMPILE_SECONDS = 1800.0  # a compilation that takes longer counts as hanging
 _PATIENCE = 20  # times the usual: a block that takes longer counts as hanging
 _STALLED = 60.0  # seconds that are granted in any case
+_TOGETHER = 2  # siblings alive at a time, where memory holds them
+_MEMORY_SHARE = 0.8  # of what is free may be taken by siblings
+
+
+@dataclass
+class _Running:
+    """A child, what it was started for, and how far it has come."""
+
+    child: Child
+    start: Setting
+    iterations: int = 0
 
 
 class Driver:
-    """Runs children of one script, one after the other."""
+    """Runs children of one script."""
 
     def __init__(
         self,
@@ -40,8 +58,8 @@ class Driver:
         self.peak_memory = 0  # bytes, the largest of a child
         self.shield = ""
         self.clock: Clock | None = None
-        self._child: Child | None = None
-        self._in_child = 0
+        self.process_of: Callable[[Setting], Setting] = start_part
+        self._running: list[_Running] = []  # the one that had its turn last at the end
         self._usual = timeout
         self._finite = True
         self._enough = _LEAST if repeat else ENOUGH
@@ -57,11 +75,10 @@ class Driver:
         """
         self.listener.watching(0, iterations)
         try:
-            self._start()
-            assert self._child is not None
-            answer = self._child.ask(_SYNC, self.timeout)
+            child = self._start({}).child
+            answer = child.ask(_SYNC, self.timeout)
             self.listener.watching(1, iterations)
-            answer = self._child.ask(Watch(iterations, seconds), self.timeout + seconds)
+            answer = child.ask(Watch(iterations, seconds), self.timeout + seconds)
         except Gone as gone:
             self.close()
             passed = gone.ended.iterations if gone.ended and gone.kind == "ended" else 0
@@ -72,14 +89,15 @@ class Driver:
             raise HastenError(f"the script could not be watched: {answer}", 3)
         self._usual = max(answer.iteration_seconds)
         self._finite = answer.loss is None or math.isfinite(answer.loss)
-        self._in_child = len(answer.iteration_seconds)
+        self._running[-1].iterations = len(answer.iteration_seconds)
         return answer
 
-    def _start(self) -> None:
-        self._child = Child(self.argv, self.mode, self._note)
-        self._child.start()
-        self.shield = self._child.describe
-        self._in_child = 0
+    def _start(self, start: Setting) -> _Running:
+        running = _Running(Child(self.argv, self.mode, self._note), start)
+        self._running.append(running)
+        running.child.start()
+        self.shield = running.child.describe
+        return running
 
     # --- commands --------------------------------------------------------------------------
 
@@ -94,23 +112,41 @@ class Driver:
 
     def ask(self, command: Command) -> Answer:
         """One answer; a child that is gone is replaced, for whatever reason it went."""
-        if self._child is None:
-            return self._again()
+        # What a proof changes is switched in one process, whatever it would be measured in.
+        setting = command.reference if isinstance(command, Prove) else command.setting
+        running = self._turn(self.process_of(setting))
         begun = time.monotonic()
         try:
-            answer = self._child.ask(command, self._limit(command))
+            answer = running.child.ask(command, self._limit(command))
         except Gone as gone:
             if self.clock is not None:  # waiting for one that hangs is not measuring
                 self.clock.exclude(time.monotonic() - begun)
-            return self._gone(gone, command)
+            return self._gone(running, gone, command)
         self._in_vain = 0
         if isinstance(answer, BlockDone):
-            self._in_child = answer.total_iterations
+            running.iterations = answer.total_iterations
             self.peak_memory = max(self.peak_memory, answer.peak_memory)
         if isinstance(answer, Failed) or self._spoiled(answer):
             # Weights that became NaN, or seams in an unknown state, would spoil what follows.
-            self._retire()
+            self._retire(running)
         return answer
+
+    def _turn(self, start: Setting) -> _Running:
+        """The child that was started so; a new one at its training loop if there is none."""
+        for running in self._running:
+            if running.start == start:
+                self._running.remove(running)
+                self._running.append(running)
+                return running
+        while len(self._running) >= (_TOGETHER if self.together else 1):
+            self._retire(self._running[0])
+        return self._again(start)
+
+    @property
+    def together(self) -> bool:
+        """Whether memory holds two siblings."""
+        free = psutil.virtual_memory().available
+        return self.peak_memory * (_TOGETHER - len(self._running)) < _MEMORY_SHARE * free
 
     def _spoiled(self, answer: Answer) -> bool:
         """Whether a setting has made the loss NaN that is finite without it."""
@@ -122,52 +158,48 @@ class Driver:
         limit = min(_STALLED, self.timeout) + count * self._usual * _PATIENCE
         return limit + (_COMPILE_SECONDS if "compile" in command.setting else 0.0)
 
-    def _gone(self, gone: Gone, command: Command) -> Answer:
+    def _gone(self, running: _Running, gone: Gone, command: Command) -> Answer:
         if gone.kind == "ended":
             if gone.ended is not None:
-                self._in_child = max(self._in_child, gone.ended.iterations)
-            self._check_enough(gone)
+                running.iterations = max(running.iterations, gone.ended.iterations)
+            if running.iterations < self._enough:
+                raise HastenError(too_few(running.iterations, self.repeat))
             self._in_vain += 1
             if self._in_vain > _IN_VAIN:
-                raise HastenError(too_few(self._in_child, repeated=True))
-            self._retire()
-            return self._again()
-        self._retire()
+                raise HastenError(too_few(running.iterations, repeated=True))
+            self._retire(running)
+            self._again(running.start)
+            return Fresh()
+        self._retire(running)
         if not command.setting:
             raise HastenError(
                 f"the script failed while it ran as it is: {gone.message}", detail=gone.tail
             )
-        return Failed(gone.kind, gone.message, gone.tail, command.setting, self._in_child)
+        return Failed(gone.kind, gone.message, gone.tail, command.setting, running.iterations)
 
-    def _check_enough(self, gone: Gone) -> None:
-        if self._in_child < self._enough:
-            raise HastenError(too_few(self._in_child, self.repeat))
-
-    def _again(self) -> Answer:
-        """A new child, at its training loop."""
+    def _again(self, start: Setting) -> _Running:
+        """A new child, at its training loop; starting it isn't measuring."""
         begun = time.monotonic()
         try:
-            self._start()
-            assert self._child is not None
-            self._child.ask(_SYNC, self.timeout)
+            running = self._start(start)
+            running.child.ask(_SYNC, self.timeout)
         except Gone as gone:
-            self._retire()
+            self._retire(self._running[-1])
             raise before_training(gone, self.timeout) from None
         finally:
             if self.clock is not None:
                 self.clock.exclude(time.monotonic() - begun)
-        return Fresh()
+        return running
 
-    def _retire(self) -> None:
-        self.iterations += self._in_child
-        self._in_child = 0
-        if self._child is not None:
-            self._child.close()
-            self._child = None
+    def _retire(self, running: _Running) -> None:
+        self.iterations += running.iterations
+        self._running.remove(running)
+        running.child.close()
 
     def close(self) -> None:
-        """End the child that runs."""
-        self._retire()
+        """End every child that runs."""
+        for running in list(self._running):
+            self._retire(running)
 
 
 def before_training(gone: Gone, timeout: float) -> HastenError:

@@ -1,7 +1,10 @@
-"""The search: candidates alone, then greedily combined, each measured and each proven.
+"""The search: candidates alone, all promising ones at once, more on top, then what is needed.
 
 Guided by what watching has shown and by the data-free ceiling: nothing on the data path is tried
-where data is free. Knows nothing of processes: a generator of commands that is sent answers.
+where data is free. Gains multiply while noise stays as it is, so that everything promising
+together is told from the baseline long before any part of it is: hence the *stack*, which is
+raced as one candidate and then pruned of what it can do without.
+Knows nothing of processes: a generator of commands that is sent answers.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ _LOOK = 4  # pairs of blocks that every candidate gets, if that takes no more th
 _LOOK_SHARE = 0.4  # ... of a round
 _MORE = 2  # pairs between two decisions about who is next
 _CEILING_SECONDS = 0.08  # of the budget
+_PRUNE_SHARE = 0.25  # of the budget is kept for finding out which parts of a stack are needed
 _INTERACT = ("threads", "loader-workers")  # share the cores: tried again on top of a plan
 
 
@@ -87,6 +91,7 @@ class Search:
                 break
             self._adopt(winner)
             rivals = self._rivals(candidates)
+        yield from self._prune()
         for trial in self._trials:
             if not trial.told and trial is self._latest(trial.unit, trial.value):
                 self._told(trial)
@@ -154,7 +159,34 @@ class Search:
         """
         trials = [self._trial(unit, value, self.found.setting) for unit, value in rivals]
         clock = self.bench.clock
-        end = clock.spent + clock.left * (_FIRST_SHARE if first else 1.0)
+        end = clock.spent + self._share(first)
+        yield from self._looks(trials, end)
+        while True:
+            trials += self._stack(trials)
+            best = max((t for t in trials if t.won), key=Trial.ratio, default=None)
+            left = [t for t in trials if t.race.open and t.may_beat(best, self._limit(t))]
+            if not first:  # time is better used for knowing what of the plan is needed
+                left = [trial for trial in left if trial.promising]
+            # With nothing to build on, the time that was kept for it is better used here.
+            rest = clock.left if first and best is None else end - clock.spent
+            if not left or rest <= 0.0:
+                return best
+            trial = max(left, key=Trial.promise)
+            pairs = trial.race.result.pairs
+            yield from self._turns(trial, _MORE, rest)
+            if trial.race.result.pairs == pairs and trial.race.open:
+                return best  # what is left is too short for one more pair
+
+    def _share(self, first: bool) -> float:
+        """Seconds for a round."""
+        if first:
+            return self.bench.clock.left * _FIRST_SHARE
+        kept = self.bench.clock.budget * _PRUNE_SHARE if self._unsure() else 0.0
+        return max(0.0, self.bench.clock.left - kept)
+
+    def _looks(self, trials: list[Trial], end: float) -> Steps:
+        """A few pairs of each candidate, fewer of those that look bad."""
+        clock = self.bench.clock
         pairs = self._look(trials, end - clock.spent)
         for index, trial in enumerate(trials):
             if self._limit(trial) < max(t.ratio() for t in trials):
@@ -163,18 +195,6 @@ class Search:
             yield from self._turns(trial, 1, share)
             if trial.race.open and not trial.hopeless():
                 yield from self._turns(trial, pairs - 1, share)
-        while True:
-            best = max((t for t in trials if t.won), key=Trial.ratio, default=None)
-            left = [t for t in trials if t.race.open and t.may_beat(best, self._limit(t))]
-            # With nothing to build on, the time that was kept for it is better used here.
-            rest = end - clock.spent if best is not None else clock.left
-            if not left or rest <= 0.0:
-                return best
-            trial = max(left, key=Trial.promise)
-            pairs = trial.race.result.pairs
-            yield from self._turns(trial, _MORE, rest)
-            if trial.race.result.pairs == pairs and trial.race.open:
-                return best  # what is left is too short for one more pair
 
     def _limit(self, trial: Trial) -> float:
         """The most that a candidate can gain on top of the plan: for data waits, the ceiling."""
@@ -228,7 +248,10 @@ class Search:
             return ""
         if unit.name not in self.found.proofs:
             self.found.proofs[unit.name] = yield from prove(unit.name, {unit.name: value}, {})
-        proof = self.found.proofs[unit.name]
+        return self._objection(self.found.proofs[unit.name])
+
+    def _objection(self, proof: Proof | str) -> str:
+        """What a proof has against using its optimisation, or an empty string."""
         if isinstance(proof, str):
             return f"not proven: {proof}"
         if proof.passed or (
@@ -261,22 +284,69 @@ class Search:
             before = any(unit is earlier for earlier, _ in fitting)
             if self._fits(unit, value) and not (unit.one_by_one and before):
                 fitting.append((unit, value))
-        fitting += self._bundle(fitting)
         return sorted(fitting, key=lambda pair: self._known(*pair) and pair[0].name in _INTERACT)
 
-    def _bundle(
-        self, fitting: list[tuple[Optimisation, Value]]
-    ) -> list[tuple[Optimisation, Value]]:
-        """Everything small and cheap at once: together it may be told where no part can be."""
-        parts: dict[str, tuple[Optimisation, Value]] = {}
-        for unit, value in fitting:
-            proof = self.found.proofs.get(unit.name)
-            refused = isinstance(proof, str) or (proof is not None and not proof.passed)
-            if unit.small and not refused and self._known(unit, value):
-                parts.setdefault(unit.name, (unit, value))
-        bundle = Bundle(tuple(parts.values()))
+    def _stack(self, trials: list[Trial]) -> list[Trial]:
+        """Everything promising of a round as one more candidate, unless it was one before."""
+        parts: dict[str, Trial] = {}
+        for trial in sorted(trials, key=Trial.ratio, reverse=True):
+            unit = trial.unit
+            if isinstance(unit, Bundle) or unit.name in parts or not self._promises(trial):
+                continue
+            excluded = {n for name in parts for n in parts[name].unit.excludes}
+            if unit.name not in excluded and not set(unit.excludes) & set(parts):
+                parts[unit.name] = trial
+        bundle = Bundle(tuple((t.unit, t.value) for t in parts.values()))
         again = any(t.unit.name == bundle.name for t in self._trials)
-        return [(bundle, bundle.setting)] if len(parts) > 1 and not again else []
+        if len(parts) < 2 or again:
+            return []
+        stack = self._trial(bundle, bundle.setting, self.found.setting)
+        stack.expected = math.prod(trial.ratio() for trial in parts.values())
+        return [stack]
+
+    def _promises(self, trial: Trial) -> bool:
+        """Whether a candidate belongs to the stack: it looks faster, and nothing speaks against."""
+        proof, compared = self.found.proofs.get(trial.unit.name), trial.race.result
+        refused = trial.refused or (proof is not None and self._objection(proof))
+        if refused or compared.problem or not compared.pairs:
+            return False
+        if compared.compile_seconds > _LONG_COMPILE:
+            return trial.won  # compiling once more, for the stack, has to be worth it
+        return trial.ratio() > 1.0 and compared.verdict in (None, Verdict.FASTER)
+
+    # --- less again ------------------------------------------------------------------------
+
+    def _unsure(self) -> list[str]:
+        """Parts of the plan that were not seen to be needed, those with least evidence first."""
+        setting = self.found.setting
+        if len(setting) < 2:
+            return []
+        sure = {
+            trial.unit.name
+            for trial in self._trials
+            if trial.won and {*trial.race.reference, trial.unit.name} == set(setting)
+        }
+        alone = {n: self._latest(discover()[n], setting[n]) for n in setting}
+        return sorted(set(setting) - sure, key=lambda n: t.ratio() if (t := alone[n]) else 0.0)
+
+    def _prune(self) -> Steps:
+        """Leave out what the plan can do without: each part against the rest."""
+        unsure = self._unsure()
+        while unsure and len(self.found.setting) > 1:
+            name = unsure.pop(0)
+            value = self.found.setting[name]
+            rest = {n: v for n, v in self.found.setting.items() if n != name}
+            trial = self._trial(discover()[name], value, rest)
+            yield from trial.race.until(self.bench.clock.left / (len(unsure) + 1))
+            trial.won = trial.race.result.verdict is Verdict.FASTER
+            if not trial.race.result.pairs:
+                self._trials.remove(trial)
+                continue
+            gains_nothing = trial.ratio() < WORTH_IT
+            self._told(trial, "gains less than 2 % beside the rest" if gains_nothing else "")
+            if gains_nothing:
+                self.found.setting = rest
+                self.found.plan_ratio /= trial.ratio()
 
     def _latest(self, unit: Optimisation, value: Value) -> Trial | None:
         same = [t for t in self._trials if t.unit is unit and t.tried == value]

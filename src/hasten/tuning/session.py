@@ -6,24 +6,20 @@ import os
 import random
 from dataclasses import dataclass
 
-import psutil
-
 from hasten.environment import Environment, look
 from hasten.errors import HastenError
 from hasten.instrument.shield import scratch
 from hasten.instrument.shield.launch import ShieldMode, available_modes
 from hasten.records import Outcome, Profile
 from hasten.tuning.comparing import Bench, Clock, new_family
+from hasten.tuning.confirming import Confirmation, Confirmed, whole
 from hasten.tuning.driver import Driver
 from hasten.tuning.listener import Listener
-from hasten.tuning.process import Child
 from hasten.tuning.search import Found, Scope, Search
-from hasten.tuning.siblings import Confirmed, Siblings
 
 _WATCHED = 120  # iterations, unless that takes too long
 _WATCH_SHARE = 0.1  # of the budget, at most
 _CONFIRM_SHARE = 0.3  # of the budget is kept for the confirmation
-_MEMORY_SHARE = 0.8  # of what is free may be taken by two siblings
 
 
 @dataclass(frozen=True)
@@ -65,7 +61,7 @@ class Session:
         )
         self.notes: list[str] = []
         self.search: Search | None = None
-        self.confirmed: Confirmed | None = None
+        self.confirmation: Confirmation | None = None
 
     def _note(self, text: str) -> None:
         if text not in self.notes:
@@ -79,7 +75,7 @@ class Session:
         interrupted = False
         try:
             self._search(profile, clock)
-            self._confirm(profile, clock)
+            self._confirm(clock)
         except KeyboardInterrupt:
             interrupted = True
         finally:
@@ -102,28 +98,34 @@ class Session:
         self.search = Search(bench, self.environment, scope, self.listener)
         self.driver.serve(self.search.run())
 
-    def _confirm(self, profile: Profile, clock: Clock) -> None:
+    def _confirm(self, clock: Clock) -> None:
         assert self.search is not None
         self.driver.close()  # its cores and memory are needed
         plan = self.search.found.setting
         if not plan:
             return
         clock.budget = clock.spent + self.request.budget * _CONFIRM_SHARE
-        siblings = Siblings(
-            lambda: Child(self.request.argv, self.mode, self._note),
+        self.confirmation = Confirmation(
             self.search.bench,
             plan,
-            self.request.timeout,
             lambda ratio, turns: self.listener.confirming(ratio, turns, clock.left),
         )
-        together = 2 * self.driver.peak_memory < _MEMORY_SHARE * psutil.virtual_memory().available
-        self.confirmed = siblings.run(clock.left, together)
-        if self.confirmed.problem:
-            self._note(self.confirmed.problem)
+        self.driver.process_of = whole
+        try:
+            self.driver.serve(self.confirmation.run())
+        except HastenError as error:  # what the search has found is still worth telling
+            self._note(f"the gain could not be confirmed: {error}")
+
+    @property
+    def confirmed(self) -> Confirmed | None:
+        """What the confirmation has shown by now."""
+        return self.confirmation.result if self.confirmation is not None else None
 
     def _outcome(self, profile: Profile, clock: Clock, interrupted: bool) -> Outcome:
         found = self.search.found if self.search is not None else Found()
         confirmed = self.confirmed
+        if confirmed is not None and confirmed.problem:
+            self._note(confirmed.problem)
         setting = found.best if interrupted and not confirmed else found.setting
         if confirmed is not None and (confirmed.problem or confirmed.verdict.value == "slower"):
             self._note("the plan was not faster from end to end, and is dropped")
@@ -137,7 +139,7 @@ class Session:
             confirmed_verdict=confirmed.verdict.value if confirmed is not None else "",
             seconds=clock.spent,
             compile_seconds=clock.compile_seconds,
-            iterations=self.driver.iterations + (confirmed.iterations if confirmed else 0),
+            iterations=self.driver.iterations,
             interrupted=interrupted,
             shield=self.driver.shield,
             notes=tuple(self.notes),

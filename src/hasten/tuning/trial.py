@@ -26,14 +26,15 @@ class Trial:
     told: bool = False
     won: bool = False
     refused: str = ""
+    expected: float = 1.0
 
     def __post_init__(self) -> None:
         self.tried = self.value  # `value` may be refined by what measuring showed
 
     def ratio(self) -> float:
-        """The estimate so far; 1 while there is none."""
+        """The estimate so far; what was expected while there is none."""
         ratio = self.race.result.ratio
-        return ratio.ratio if ratio is not None else 1.0
+        return ratio.ratio if ratio is not None else self.expected
 
     def may_beat(self, best: Trial | None, limit: float) -> bool:
         """Whether more turns could make it the winner of its round."""
@@ -53,9 +54,13 @@ class Trial:
 
     def promise(self) -> tuple[bool, float, float]:
         """What comes first when time is short: gains, and among them what is soonest decided."""
+        return self.promising, self.race.nearness, self.ratio()
+
+    @property
+    def promising(self) -> bool:
+        """Not measured yet, or seen to gain something."""
         ratio = self.race.result.ratio
-        promising = ratio is None or ratio.ratio > _PROMISING
-        return promising, self.race.nearness, self.ratio()
+        return ratio is None or ratio.ratio > _PROMISING
 
 
 class Bundle(Optimisation):

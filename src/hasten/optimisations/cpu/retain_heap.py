@@ -50,9 +50,10 @@ class RetainHeap(Optimisation):
 
     name: ClassVar[str] = "retain-heap"
     numerics: ClassVar[Numerics] = Numerics.EXACT
+    # Could be switched at any time, but what the heap looks like afterwards depends on what was in
+    # force before: a process that has kept its memory once never faults again as a fresh one does.
+    live: ClassVar[bool] = False
     order: ClassVar[int] = 12
-    small: ClassVar[bool] = True
-    warmup: ClassVar[int] = 2
 
     def __init__(self) -> None:
         self._accepted = False

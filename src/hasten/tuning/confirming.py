@@ -1,0 +1,80 @@
+"""Confirmation: baseline and plan in two processes of their own, turn by turn.
+
+Both start as the real run would, so that nothing that the search has switched on and off before
+is in what is compared. While one runs its block the other stands still at an iteration border.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from hasten.records import Ratio, Setting
+from hasten.statistics import Comparison, Family, Verdict
+from hasten.tuning.comparing import Bench, Race, Steps, new_family
+
+_PAIRS = 400
+_FEWEST = 6  # pairs behind a ratio that is quoted
+_NARROW = 1.06  # upper over lower end of an interval that is good enough to be quoted
+_ALPHA = 0.01  # chance that the quoted interval misses; there is only this one
+
+
+@dataclass
+class Confirmed:
+    """What the two siblings showed.
+
+    `ratio` counts the start of each epoch as well; `problem` says why there is none.
+    """
+
+    ratio: Ratio | None
+    verdict: Verdict
+    problem: str = ""
+
+
+class _Single(Family):
+    """A family of one: the whole alpha is its own."""
+
+    def compare(self) -> Comparison:
+        return Comparison(_ALPHA, self.indifference, self.noise, _PAIRS)
+
+
+def whole(setting: Setting) -> Setting:
+    """What takes a process of its own in a confirmation: everything."""
+    return setting
+
+
+class Confirmation:
+    """Baseline against plan; what is known stays known when it is cut off."""
+
+    def __init__(
+        self, bench: Bench, plan: Setting, progress: Callable[[Ratio | None, int], None]
+    ) -> None:
+        family = _Single(noise=new_family(bench.profile).noise)
+        bench = replace(bench, family=family, process_of=whole)
+        self._race = Race(bench, {}, plan, progress)
+        self._clock = bench.clock
+
+    def run(self) -> Steps:
+        """Take turns until there is a verdict and a narrow interval, or time is up."""
+        pairs, race = -1, self._race
+        while race.result.pairs > pairs and not race.result.problem and not self._narrow():
+            pairs = race.result.pairs
+            yield from race.turns(1, self._clock.left, decided=False)
+
+    def _narrow(self) -> bool:
+        """Decided, and known well enough to be quoted."""
+        compared = self._race.result
+        if compared.verdict is None or compared.ratio is None or compared.pairs < _FEWEST:
+            return False
+        return compared.ratio.high / max(compared.ratio.low, 1e-9) < _NARROW
+
+    @property
+    def result(self) -> Confirmed | None:
+        """What there is by now; None before the first pair."""
+        compared = self._race.result
+        if compared.problem:
+            problem = f"the script failed under the plan: {compared.problem}"
+            return Confirmed(None, Verdict.CANNOT_TELL, problem)
+        if compared.ratio is None:
+            return None
+        return Confirmed(compared.ratio, compared.verdict or Verdict.CANNOT_TELL)
