@@ -31,6 +31,20 @@ PHASES = ("data", "forward", "backward", "optimizer", "other")
 
 
 @dataclass(frozen=True)
+class ItemFacts:
+    """What keeping the items of a dataset would take and give, by a sample of them."""
+
+    refused: str  # why they can't be kept; empty: they can
+    keep: str = ""  # what would be kept of an item
+    item_bytes: float = 0.0
+    total_bytes: float = 0.0
+    seconds: float = 0.0  # to make an item as the script does
+    kept_seconds: float = 0.0  # to make it from what was kept
+    persistent: bool = False  # they may outlive the process
+    room: int = 0  # bytes of memory that may be used
+
+
+@dataclass(frozen=True)
 class LoaderFacts:
     """The training loader as the script built it."""
 
@@ -49,6 +63,7 @@ class LoaderFacts:
     not_owned_because: str | None = None
     dataset_items: int | None = None
     samples_seen: int = 0
+    items: ItemFacts | None = None  # None: data costs too little to have looked
 
 
 @dataclass(frozen=True)
@@ -65,6 +80,8 @@ class RootFacts:
     own_compile: bool
     own_autocast: str | None  # dtype, when calls arrive inside the script's autocast
     modules: int = 1
+    convolutions: int = 0  # weights of two-dimensional convolutions
+    channels_last: int = 0  # those that lie in channels_last already
 
 
 @dataclass(frozen=True)
@@ -83,6 +100,7 @@ class OptimizerFacts:
     sparse: bool = False
     known: bool = True  # one of torch.optim's own classes, not a subclass
     supports_fused: bool = False  # tried on clones
+    compilable: str = ""  # why its step can't be compiled; empty: it can
 
 
 @dataclass(frozen=True)
@@ -104,6 +122,12 @@ class Profile:
     iterations_per_epoch: int | None = None
     loss: float | None = None
     notes: tuple[str, ...] = ()
+    zero_fills: float = 0.0  # calls an iteration that fill gradients with zeros
+    untouched: str = ""  # a parameter that some steps find with zeros that nothing was added to
+    debug: tuple[str, ...] = ()  # debugging aids that are on: "anomaly", "profiler", "gradcheck"
+    denormals: float = 0.0  # part of parameters, gradients and state; 0 on accelerators
+    float32_precision: str = "highest"  # of products; "mixed": the script has set parts of it
+    cudnn_benchmark: bool = False
     own_compile: bool = False  # the script compiles something: a model, or a function round it
 
     @property
@@ -260,6 +284,8 @@ class BlockDone:
     no_effect: dict[str, str] = field(default_factory=dict)  # name -> why it did nothing
     total_iterations: int = 0  # since the child's start
     peak_memory: int = 0  # bytes, resident
+    fill_iterations: int = 0  # until kept items are there: an epoch, which gains nothing yet
+    fill_seconds: float = 0.0  # that keeping them adds to it
 
 
 @dataclass(frozen=True)

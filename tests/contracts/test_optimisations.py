@@ -64,6 +64,11 @@ def profiles(make: Make) -> Iterator[Profile]:
     yield make(threads=1, iterations_per_epoch=None)
     yield make(iteration_seconds=(), phases={})
     yield make(iterations_per_step=4.0, other_loaders=3)
+    yield make(zero_fills=1.0, debug=("anomaly", "profiler"), denormals=0.01)
+    yield make(zero_fills=1.0, untouched="layer.weight", float32_precision="mixed")
+    yield make(roots=(change(root, convolutions=20),), cudnn_benchmark=True)
+    yield make(roots=(change(root, convolutions=20, channels_last=20),))
+    yield make(optimizers=(change(optimizer, compilable="its step was replaced"),))
 
 
 def machines() -> Iterator[Environment]:
@@ -75,6 +80,7 @@ def machines() -> Iterator[Environment]:
     yield change(here, gpus=(Gpu("NVIDIA H200", 141 * 2**30),))
     yield change(here, compiler=None, torch=None, shm=None, shm_free=None, load=None)
     yield change(here, omp_threads=1)
+    yield change(here, cpu_bf16=True, cpu_flags=("avx512_bf16", "avx512_fp16"))
 
 
 def answers(unit: Optimisation, make: Make) -> Iterator[tuple[Profile, Applies]]:

@@ -20,6 +20,8 @@ from hasten.instrument.detection import Detector, Loop
 from hasten.instrument.loop import LoopSeams
 from hasten.instrument.recorder import BACKWARD, DATA, FORWARD, OPTIMIZER, Iteration, Recorder
 from hasten.instrument.seams.loader import LoaderSeams
+from hasten.instrument.seams.loader_keeping import Caches
+from hasten.instrument.seams.debugging import Debugging
 from hasten.instrument.seams.optimizer import OptimizerEvents, OptimizerHandle
 from hasten.instrument.seams.root import Root
 from hasten.records import LoaderFacts
@@ -40,6 +42,7 @@ class Conductor:
         self.step_observer: Callable[[Optimizer], None] | None = None
         self.notes: list[str] = []
         self.own_scaler = False
+        self.debugging = Debugging()
         self._program_of = program
         self._program: Program | None = None
         self._detector: Detector | None = Detector()
@@ -60,6 +63,7 @@ class Conductor:
         self._loader_seams.install()
         self._optimizer_events.install()
         self._detector.start()
+        self.debugging.install()
         self._patch(torch.autograd, "backward", self._backward(torch.autograd.backward))
         self._patch(torch, "save", self._save(torch.save))
         scale = torch.amp.GradScaler.scale
@@ -73,6 +77,7 @@ class Conductor:
         for patch in reversed(self._patches):
             patching.restore(patch)
         self._patches = []
+        self.debugging.uninstall()
         if "loader" not in keep and self._loader_seams is not None:
             self._loader_seams.uninstall()
         if "roots" not in keep and self.seams is not None:
@@ -84,6 +89,12 @@ class Conductor:
     def loop(self) -> Loop | None:
         """The training loop, once it is known."""
         return self._loop
+
+    @property
+    def caches(self) -> Caches:
+        """The kept items of every loader."""
+        assert self._loader_seams is not None
+        return self._loader_seams.caches
 
     def loader_facts(self) -> LoaderFacts | None:
         """The training loader as the script built it."""
@@ -123,7 +134,7 @@ class Conductor:
         detector.stop()
         self.notes += loop.notes
         owned = self._loader_seams.owned(loop.loader) if loop.loader is not None else None
-        self.seams = LoopSeams(loop, detector.optimizers, owned, self)
+        self.seams = LoopSeams(loop, detector.optimizers, owned, self, self.debugging)
         for root in self.seams.roots:
             root.own_compile = root.own_compile or detector.compiles
             root.install()
@@ -212,6 +223,7 @@ class Conductor:
     def _before_backward(self, tensors: Any) -> None:
         self.backwards += 1
         self.recorder.backwards += 1
+        self.debugging.look()
         loss = tensors if isinstance(tensors, torch.Tensor) else None
         if loss is not None and loss.numel() == 1 and len(self.losses) < _LOSSES_KEPT:
             self.losses.append(loss.detach())

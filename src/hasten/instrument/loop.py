@@ -13,8 +13,12 @@ from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
 from hasten.instrument.detection import Loop
+from hasten.instrument.seams.clearing import Clearing
+from hasten.instrument.seams.debugging import Debugging
+from hasten.instrument.seams.flags import ProcessFlags, denormal_share
 from hasten.instrument.seams.optimizer import OptimizerHandle, parameters
 from hasten.instrument.seams.root import Root, RootEvents
+from hasten.instrument.seams.scaling import LossScaling
 from hasten.optimisations import discover
 from hasten.records import OptimizerFacts, RootFacts, Setting
 
@@ -23,7 +27,12 @@ class LoopSeams:
     """Roots, optimizers, loader and threads of the script's training loop."""
 
     def __init__(
-        self, loop: Loop, optimizers: list[Optimizer], loader: Any | None, events: RootEvents
+        self,
+        loop: Loop,
+        optimizers: list[Optimizer],
+        loader: Any | None,
+        events: RootEvents,
+        debugging: Debugging | None = None,
     ) -> None:
         self.loader = loader  # an OwnedLoader, or None
         self.roots = [Root(module, training, events) for module, training in loop.roots]
@@ -32,6 +41,28 @@ class LoopSeams:
         self.own_threads = torch.get_num_threads()
         self.device = _device(self.roots, optimizers)
         self.watched: dict[int, Watched] = {}
+        self.flags = ProcessFlags()
+        self.debugging = debugging or Debugging()
+        self.scaling = LossScaling(self._modules, self._stepping)
+        self.clearing = Clearing(self._stepping, self._names)
+
+    def _modules(self) -> list[torch.nn.Module]:
+        return [root.module for root in self.roots]
+
+    def _stepping(self) -> list[Optimizer]:
+        return [handle.optimizer for handle in self.optimizers]
+
+    def _names(self) -> dict[int, str]:
+        return {id(p): name for m in self._modules() for name, p in m.named_parameters()}
+
+    @property
+    def denormals(self) -> float:
+        """The part of parameters, gradients and optimizer state that is denormal."""
+        owned = [p for optimizer in self._stepping() for p in parameters(optimizer)]
+        held = [*owned, *(p.grad for p in owned if p.grad is not None)]
+        states = [s for o in self._stepping() for s in o.state.values() if isinstance(s, dict)]
+        held += [t for s in states for t in s.values() if isinstance(t, torch.Tensor)]
+        return denormal_share(held)
 
     def threads(self, count: int | None) -> None:
         """Set the intra-op threads; None: as the script has them."""
@@ -70,9 +101,11 @@ class LoopSeams:
         for root in self.roots:
             self.watched[id(root)] = Watched()
             root.observer = self._observe
+        self.clearing.watch()
 
     def unwatch(self) -> None:
         """Stop looking."""
+        self.clearing.unwatch()
         for root in self.roots:
             root.observer = None
 
@@ -129,6 +162,8 @@ def root_facts(root: Root, watched: Watched, iterations: int) -> RootFacts:
         own_compile=root.own_compile,
         own_autocast=watched.autocast,
         modules=sum(1 for _ in root.module.modules()),
+        convolutions=root.convolutions,
+        channels_last=root.converted,
     )
 
 
@@ -150,6 +185,7 @@ def optimizer_facts(handle: OptimizerHandle, iterations: int) -> OptimizerFacts:
         sparse=any(t.grad is not None and t.grad.is_sparse for t in tensors),
         known=cls.__module__.startswith("torch.optim"),
         supports_fused=handle.supports_fused,
+        compilable=handle.compilable,
     )
 
 

@@ -3,7 +3,8 @@
 Everything that hasten changes in torch or in the standard library goes through `replace`, so that
 one call undoes it all, last in first out. An attribute that was absent (an inherited method, say)
 is absent again afterwards. When something else has been laid over a replacement in the meantime,
-undoing ours would remove theirs: it is left alone and reported.
+undoing ours would remove theirs: it is left alone and reported. A replacement of ours that may lie
+over another one of ours calls `patch.old`, which follows when the lower one goes first.
 """
 
 from __future__ import annotations
@@ -73,6 +74,10 @@ def restore(patch: Patch) -> str | None:
     if patch not in _patches:
         return None
     _patches.remove(patch)
+    above = [p for p in _patches if p.owner is patch.owner and p.name == patch.name]
+    if any(p.old is patch.new for p in above):  # ours as well: it goes on from what lies below
+        next(p for p in above if p.old is patch.new).old = patch.old
+        return None
     if _own(patch.owner, patch.name) is not patch.new:
         owner = getattr(patch.owner, "__name__", type(patch.owner).__name__)
         return f"{owner}.{patch.name} was replaced again by other code and is left as it is"

@@ -18,6 +18,7 @@ import torch
 if TYPE_CHECKING:
     from hasten.instrument.proof import Recording
 
+from hasten.instrument import keeping
 from hasten.instrument.channel import Channel, leave
 from hasten.instrument.conductor import Conductor, Program
 from hasten.instrument.fingerprint import fingerprint
@@ -119,7 +120,7 @@ def _watch(conductor: Conductor, command: Watch) -> Generator[None, Iteration, P
 def _profile(conductor: Conductor, seen: list[Iteration], passed: int) -> Profile:
     seams, loop = conductor.seams, conductor.loop
     assert seams is not None and loop is not None
-    loader = conductor.loader_facts()
+    loader = keeping.with_items(seams, conductor.loader_facts(), seen)
     handles = [handle for handle in seams.optimizers if handle.steps] or seams.optimizers
     steps = max((h.steps for h in handles if h.optimizer is loop.stepper), default=passed)
     return Profile(
@@ -135,6 +136,12 @@ def _profile(conductor: Conductor, seen: list[Iteration], passed: int) -> Profil
         optimizers=tuple(optimizer_facts(h, passed) for h in handles),
         threads=seams.own_threads,
         own_scaler=conductor.own_scaler,
+        zero_fills=seams.clearing.filled / max(1, passed),
+        untouched=seams.clearing.untouched[0] if seams.clearing.untouched else "",
+        debug=tuple(sorted(conductor.debugging.seen)),
+        denormals=seams.denormals,
+        float32_precision=seams.flags.float32_precision,
+        cudnn_benchmark=seams.flags.cudnn_benchmark,
         own_compile=loop.own_compile,
         other_loaders=len(loop.others),
         iterations_per_step=max(1.0, passed / max(1, steps)),
@@ -164,16 +171,21 @@ def _block(conductor: Conductor, command: RunBlock) -> Generator[None, Iteration
     seams.apply(command.setting)
     if seams.loader is not None:
         seams.loader.hold(command.hold_data)
+    keeping.fill(seams, command.warmup + command.iterations)
     warm = yield from _warm_up(conductor, command.warmup)
     conductor.losses.clear()
     counted: list[Iteration] = []
-    void, begun = 0, time.monotonic()
+    void, skip, begun = 0, 0, time.monotonic()
     while len(counted) < command.iterations:
         if _too_slow(command, counted, time.monotonic() - begun):
             break
+        if keeping.fill(seams, command.iterations - len(counted)):  # an epoch has begun
+            skip = 1 + seams.loader.in_flight
         iteration = yield
         if iteration.void:
             void += 1
+        elif skip:
+            skip -= 1
         else:
             counted.append(iteration)
     typical = statistics.median(i.seconds for i in counted)
@@ -196,7 +208,7 @@ def _warm_up(conductor: Conductor, least: int) -> Generator[None, Iteration, lis
     quiet, frames = 0, _frames(conductor)
     while len(warm) < _WARMUP_LIMIT:
         leftovers = seams.loader.leftovers if seams.loader is not None else 0
-        compiling = "compile" in seams.setting and quiet < 2
+        compiling = _compiles(seams.setting) and quiet < 2
         if len(warm) >= least and not leftovers and not compiling:
             break
         iteration = yield
@@ -204,6 +216,10 @@ def _warm_up(conductor: Conductor, least: int) -> Generator[None, Iteration, lis
         now = _frames(conductor)
         quiet, frames = (quiet + 1, now) if now == frames else (0, now)
     return warm
+
+
+def _compiles(setting: dict[str, Any]) -> bool:
+    return any(discover()[name].compiles for name in setting if name in discover())
 
 
 def _frames(conductor: Conductor) -> int:
@@ -234,13 +250,14 @@ def _block_done(
         void=void,
         phases=_mean_phases(counted),
         setup_seconds=setup,
-        compile_seconds=setup if "compile" in command.setting else 0.0,
+        compile_seconds=setup if _compiles(command.setting) else 0.0,
         pool_seconds=seams.loader.pool_seconds if seams.loader is not None else None,
         losses_finite=all(bool(torch.isfinite(loss)) for loss in losses),
         loss=float(losses[-1]) if losses else None,
         no_effect=seams.no_effect(),
         total_iterations=conductor.iterations,
         peak_memory=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        **keeping.cost(seams, command.setting),
     )
 
 
@@ -255,10 +272,12 @@ def _prove(conductor: Conductor, command: Prove) -> Generator[None, Iteration, P
     seams = conductor.seams
     assert seams is not None
     seams.apply(command.reference)
-    if unit.data_path:
+    if unit.name == "cache-items":
+        proof = keeping.prove(seams, command)
+    elif unit.data_path:
         proof = _prove_loader(conductor, command)
     else:
-        kind = "optimizer" if unit.needs == "optimizers" else "model"
+        kind = unit.touches or ("optimizer" if unit.needs == "optimizers" else "model")
         recording = yield from _record(conductor, kind)
         proof = judge(
             command.name,

@@ -39,7 +39,17 @@ class RootSeam(Protocol):
     name: str
 
     def autocast(self, dtype: str | None) -> None:
-        """Run calls under autocast with this dtype ("bfloat16", "float16"); None: not at all."""
+        """Run calls under autocast with this dtype; None: as the script has it.
+
+        "bfloat16" or "float16"; "float32" turns off the autocast that the script is in.
+        """
+
+    def channels_last(self, on: bool) -> None:
+        """Lay convolution weights and images out in channels_last; False: as the script has it."""
+
+    @property
+    def converted(self) -> int:
+        """Convolution weights that lie in channels_last now."""
 
     def compile(self, options: dict[str, Any] | None) -> None:
         """Run calls through torch.compile with these keyword arguments; None: eager."""
@@ -65,6 +75,12 @@ class OptimizerSeam(Protocol):
     def implementation(self, which: str | None) -> None:
         """Use "fused", "foreach" or "forloop" in every group; None: as the script has it."""
 
+    def realign(self) -> None:
+        """Give gradients and state the memory layout that their parameters have now."""
+
+    def compile(self, on: bool) -> None:
+        """Step through torch.compile; False: as the script has it."""
+
     @property
     def supports_fused(self) -> bool:
         """Whether this class has a fused implementation on the device of its parameters."""
@@ -74,8 +90,34 @@ class OptimizerSeam(Protocol):
         """Steps since the last change."""
 
 
+class ItemsSeam(Protocol):
+    """The items of the training loader's dataset."""
+
+    def begin(self, wanted: dict[str, Any]) -> None:
+        """Keep the unchanging part of items from the next batch on.
+
+        Args:
+            wanted: "store": "memory" or "file"; "mib": how much at most, a share of what is free
+                when it is absent.
+        """
+
+    def end(self) -> None:
+        """Compute every item anew from the next batch on."""
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing is kept; empty: items are."""
+
+    @property
+    def hits(self) -> int:
+        """Items that came from what was kept, since `begin`."""
+
+
 class LoaderSeam(Protocol):
     """The training loader."""
+
+    @property
+    def items(self) -> ItemsSeam: ...
 
     def configure(self, workers: int, prefetch: int | None, persistent: bool) -> None:
         """Fetch with this many workers from the next batch on."""
@@ -88,10 +130,84 @@ class LoaderSeam(Protocol):
         """Worker processes that are feeding the loop now."""
 
 
+class ScalingSeam(Protocol):
+    """The scale of the loss in backward passes."""
+
+    @property
+    def passes(self) -> int:
+        """Scaled backward passes since the last change."""
+
+    @property
+    def trouble(self) -> str:
+        """Why gradients may be wrong; empty: they aren't."""
+
+    def set(self, on: bool) -> None:
+        """Scale from the next backward pass on, or no more."""
+
+
+class ClearingSeam(Protocol):
+    """How gradients are cleared."""
+
+    @property
+    def filled(self) -> int:
+        """Calls that wanted zeros, since the last change."""
+
+    def to_none(self, on: bool) -> None:
+        """Clear to None where the script fills with zeros; False: as the script has it."""
+
+
+class DebuggingSeam(Protocol):
+    """Autograd's debugging aids."""
+
+    @property
+    def off(self) -> tuple[str, ...]:
+        """What is off now."""
+
+    def switch_off(self, aids: Sequence[str]) -> None:
+        """Have these off from now on ("anomaly", "profiler", "gradcheck"); none: as it was."""
+
+
+class FlagsSeam(Protocol):
+    """Switches of the whole process."""
+
+    def flush_denormals(self, on: bool | None) -> None:
+        """Take denormal numbers for zeros in every thread; None: as the script has it."""
+
+    @property
+    def denormals_flushed(self) -> bool:
+        """Whether every intra-op thread does."""
+
+    def set_float32_precision(self, which: str | None) -> None:
+        """ "highest", "high" or "medium" for products of float32; None: as the script has it."""
+
+    @property
+    def float32_precision(self) -> str:
+        """What it is now; "mixed" where the script has set parts of it."""
+
+    def set_cudnn_benchmark(self, on: bool | None) -> None:
+        """Let cuDNN try its algorithms for each new shape; None: as the script has it."""
+
+    @property
+    def cudnn_benchmark(self) -> bool:
+        """Whether it does."""
+
+
 class Seams(Protocol):
     """All that an optimisation can reach."""
 
     device: str
+
+    @property
+    def flags(self) -> FlagsSeam: ...
+
+    @property
+    def scaling(self) -> ScalingSeam: ...
+
+    @property
+    def clearing(self) -> ClearingSeam: ...
+
+    @property
+    def debugging(self) -> DebuggingSeam: ...
 
     @property
     def roots(self) -> Sequence[RootSeam]: ...
@@ -121,6 +237,8 @@ class Optimisation(ABC):
     small: ClassVar[bool] = False  # quick to switch, and often a gain too small to tell alone
     one_by_one: ClassVar[bool] = False  # a later value only matters where those before it fail
     needs: ClassVar[str] = ""  # the seam it speaks to: "roots", "optimizers", "loader" or none
+    touches: ClassVar[str] = ""  # what is proven: "model", "optimizer", "both"; "": as `needs` says
+    compiles: ClassVar[bool] = False  # the first iterations under it compile
 
     @abstractmethod
     def applies(self, profile: Profile, environment: Environment) -> Applies:
@@ -129,6 +247,10 @@ class Optimisation(ABC):
     def refine(self, value: Value, block: BlockDone, profile: Profile) -> Value:
         """The value that should be kept, now that a block under `value` was measured."""
         return value
+
+    def environment(self, value: Value) -> dict[str, str]:
+        """Variables that must be set before the process starts, where `live` is False."""
+        return {}
 
     @abstractmethod
     def enable(self, seams: Seams, value: Value) -> None:

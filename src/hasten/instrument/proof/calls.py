@@ -11,6 +11,7 @@ import torch
 
 from hasten.instrument.proof.state import AutocastState, ModuleState, RandomState
 from hasten.instrument.proof.structure import Rebuild, size_of, tensors_in
+from hasten.instrument.seams import scaling
 from hasten.instrument.seams.root import Call, Root
 
 Tensors = dict[str, torch.Tensor]
@@ -159,17 +160,38 @@ def _gradients(
     if not paths:
         return dict.fromkeys(names)
     given = [call.gradients[p].to(outputs[p].dtype) for p in paths]
-    found = torch.autograd.grad(
-        [outputs[p] for p in paths],
-        targets,
-        given if back is None else [back(g) for g in given],
-        allow_unused=True,
-        create_graph=call.twice,
-    )
+    given = given if back is None else [back(g) for g in given]
+    found = _scaled(call, [outputs[p] for p in paths], targets, given)
     gradients: dict[str, torch.Tensor | None] = dict(zip(names, found, strict=True))
     if call.twice:
         gradients |= _second_gradients(call, gradients, leaves)
     return {name: None if g is None else g.detach() for name, g in gradients.items()}
+
+
+def _scaled(
+    call: RecordedCall,
+    outputs: list[torch.Tensor],
+    targets: list[torch.Tensor],
+    given: list[torch.Tensor],
+) -> list[torch.Tensor | None]:
+    """Gradients; where the call runs in float16, scaled on the way as in training."""
+    scale = scaling.FIRST if call.root.reduced is torch.float16 and not call.twice else 1.0
+    while True:
+        found: list[torch.Tensor | None] = list(
+            torch.autograd.grad(
+                outputs,
+                targets,
+                given if scale == 1.0 else [g * scale for g in given],
+                allow_unused=True,
+                create_graph=call.twice,
+                retain_graph=call.twice or scale > 1.0,
+            )
+        )
+        if scale == 1.0:
+            return found
+        if scaling.finite([g for g in found if g is not None]):
+            return [None if g is None else g / scale for g in found]
+        scale /= 2
 
 
 def _second_gradients(

@@ -53,7 +53,7 @@ class RecordedStep:
         _drop_lost(trial, clones, self.originals, self.optimizer)
         trial._need_device_dtype_check_for_fused = True  # type: ignore[attr-defined]
         for _ in range(STEPS):
-            step_unseen(trial)
+            step_unseen(trial, self.optimizer)
             for parameter, gradient in zip(clones, kept, strict=True):
                 if parameter.grad is not None and gradient is not None:
                     parameter.grad.copy_(gradient)  # fused steps may change it

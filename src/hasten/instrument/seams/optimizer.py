@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from hasten.instrument.seams.stepping import CompiledStep, step_in_force
+
 _FLAGS = ("fused", "foreach")
 IMPLEMENTATIONS: dict[str, dict[str, bool]] = {
     "fused": {"fused": True, "foreach": False},
@@ -33,6 +35,7 @@ class OptimizerHandle:
         self.steps = 0
         self._own: list[dict[str, Any]] = [_flags(group) for group in optimizer.param_groups]
         self._own_defaults = _flags(optimizer.defaults)
+        self._step = CompiledStep(optimizer)
 
     def implementation(self, which: str | None) -> None:
         """Use "fused", "foreach" or "forloop" in every group; None: as the script has it."""
@@ -45,6 +48,20 @@ class OptimizerHandle:
         )
         align_state(self.optimizer)
         self.steps = 0
+
+    def realign(self) -> None:
+        """Give gradients and state the memory layout that their parameters have now."""
+        align_state(self.optimizer)
+
+    def compile(self, on: bool) -> None:
+        """Step through torch.compile; False: as the script has it."""
+        self._step.set(on)
+        self.steps = 0
+
+    @property
+    def compilable(self) -> str:
+        """Why its step can't be compiled; empty: it can."""
+        return self._step.hindrance
 
     @property
     def supports_fused(self) -> bool:
@@ -143,12 +160,14 @@ def clone_optimizer(optimizer: Optimizer, limit: int | None = None) -> Optimizer
     return twin
 
 
-def step_unseen(optimizer: Optimizer) -> None:
-    """Step without torch's step hooks, neither the script's nor ours."""
-    step = type(optimizer).step
-    if getattr(step, "hooked", False):
-        step = step.__wrapped__  # type: ignore[attr-defined]
-    step(optimizer)
+def step_unseen(optimizer: Optimizer, like: Optimizer | None = None) -> None:
+    """Step without torch's step hooks, neither the script's nor ours.
+
+    Args:
+        optimizer: a copy.
+        like: of which; when its step is compiled now, so is this one.
+    """
+    step_in_force(optimizer if like is None else like)(optimizer)
 
 
 def _clone(parameter: torch.Tensor) -> torch.Tensor:

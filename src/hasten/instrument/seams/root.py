@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 
 from hasten.instrument import patching
+from hasten.instrument.seams.layout import Layout, to_channels_last, to_contiguous
 
 Call = Callable[..., Any]
 #: Sees one redirected call: (root, run, args, kwargs) -> the result of run(*args, **kwargs).
@@ -49,6 +50,8 @@ class Root:
         self._run: Call = self._eager
         self._compiled: dict[str, Call] = {}
         self._autocast: torch.dtype | None = None
+        self._layout = Layout(module)
+        self._own_dtypes: dict[str, torch.dtype] = {}  # of outputs under the script's autocast
         self._device = _device_type(module)
         self._patch: patching.Patch | None = None
 
@@ -69,7 +72,17 @@ class Root:
     @property
     def reduced(self) -> torch.dtype | None:
         """The format in which its calls run under autocast now; None: as the script has it."""
-        return self._autocast
+        return self._autocast if self._autocast in _REDUCED else None
+
+    @property
+    def convolutions(self) -> int:
+        """Weights of two-dimensional convolutions."""
+        return self._layout.convolutions
+
+    @property
+    def converted(self) -> int:
+        """Convolution weights that lie in channels_last now."""
+        return self._layout.converted
 
     @property
     def compiled(self) -> bool:
@@ -79,8 +92,16 @@ class Root:
     # --- what optimisations speak to ------------------------------------------------------
 
     def autocast(self, dtype: str | None) -> None:
-        """Run calls under autocast with this dtype ("bfloat16", "float16"); None: not at all."""
+        """Run calls under autocast with this dtype; None: as the script has it.
+
+        "bfloat16" or "float16"; "float32" turns off the autocast that the script is in.
+        """
         self._autocast = getattr(torch, dtype) if dtype else None
+        self._changed()
+
+    def channels_last(self, on: bool) -> None:
+        """Lay convolution weights and images out in channels_last; False: as the script has it."""
+        self._layout.set(on)
         self._changed()
 
     def compile(self, options: dict[str, Any] | None) -> None:
@@ -125,14 +146,38 @@ class Root:
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """The call under the present setting, without events or observer."""
+        if not self._layout.on:
+            return self._in_precision(args, kwargs)
+        args, kwargs = to_channels_last(args), to_channels_last(kwargs)
+        # What follows the root was written for images in rows.
+        return to_contiguous(self._in_precision(args, kwargs))
+
+    def _in_precision(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._autocast is None:
-            return self._run(*args, **kwargs)
+            result = self._run(*args, **kwargs)
+            if not self._own_dtypes and torch.is_autocast_enabled(self._device):
+                self._own_dtypes = _dtypes(result)
+            return result
+        if self._autocast is torch.float32:
+            return self._without_autocast(args, kwargs)
         with torch.autocast(self._device, dtype=self._autocast):
             result = self._run(*args, **kwargs)
         if self.reduced_calls == 0:
             self.reduced_calls += self._run is not self._eager or _has_cast(result)
         # What follows the root (the loss, metrics) was written for float32.
         return _in_float32(result)
+
+    def _without_autocast(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The call in the formats of its parameters, with the outputs that the script knows."""
+        with torch.autocast(self._device, enabled=False):
+            result = self._run(*_in_float32(args), **_in_float32(kwargs))
+        found = _dtypes(result)
+        if found == self._own_dtypes or found.keys() != self._own_dtypes.keys():
+            return result
+        from hasten.instrument.proof.structure import Rebuild, tensors_in
+
+        wanted = {id(t): self._own_dtypes[path] for path, t in tensors_in(result).items()}
+        return Rebuild(lambda tensor: tensor.to(wanted[id(tensor)]))(result)
 
     def _changed(self) -> None:
         self.calls = self.reduced_calls = 0
@@ -144,7 +189,8 @@ def is_compiled(module: torch.nn.Module) -> bool:
     return type(module).__module__.startswith("torch._dynamo")
 
 
-def _compile(function: Call, options: dict[str, Any]) -> Call:
+def allow_variants() -> None:
+    """Let dynamo compile one function in more variants than it would by itself."""
     import torch._dynamo
 
     # Autocast, threads and grad mode are guards, and every root shares one code object: at the
@@ -153,6 +199,10 @@ def _compile(function: Call, options: dict[str, Any]) -> Call:
     name = limit or "cache_size_limit"
     if getattr(torch._dynamo.config, name) < 64:
         patching.replace(torch._dynamo.config, name, 64)
+
+
+def _compile(function: Call, options: dict[str, Any]) -> Call:
+    allow_variants()
     compiled: Call = torch.compile(function, **options)
     return compiled
 
@@ -166,6 +216,13 @@ def _in_float32(result: Any) -> Any:
     if all(tensor.dtype not in _REDUCED for tensor in tensors_in(result).values()):
         return result
     return Rebuild(_to_float32)(result)
+
+
+def _dtypes(result: Any) -> dict[str, torch.dtype]:
+    """Formats of the floating tensors in a result, by their path."""
+    from hasten.instrument.proof.structure import tensors_in
+
+    return {path: tensor.dtype for path, tensor in tensors_in(result).items()}
 
 
 def _to_float32(tensor: torch.Tensor) -> torch.Tensor:

@@ -43,8 +43,9 @@ class Compile(Optimisation):
     fixes: ClassVar[tuple[str, ...]] = ("launch-bound", "compute-bound")
     order: ClassVar[int] = 40
     warmup: ClassVar[int] = 2
-    after: ClassVar[tuple[str, ...]] = ("amp-bf16",)
+    after: ClassVar[tuple[str, ...]] = ("amp-bf16", "amp-fp16", "channels-last", "matmul-precision")
     needs: ClassVar[str] = "roots"
+    compiles: ClassVar[bool] = True
 
     def applies(self, profile: Profile, environment: Environment) -> Applies:
         """Eager models where a compiler is at hand."""
