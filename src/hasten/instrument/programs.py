@@ -55,16 +55,17 @@ def serve(conductor: Conductor, channel: Channel) -> Program:
         try:
             if isinstance(command, Stop):
                 leave()
-            answer = yield from _obey(conductor, command)
+            answer = yield from obey(conductor, command)
         except Exception as error:  # ours, not the script's: the parent decides what follows
-            answer = _failure(conductor, error)
+            answer = failure(conductor, error)
         for text in conductor.notes:
             channel.send(Note(text))
         conductor.notes.clear()
         channel.send(answer)
 
 
-def _obey(conductor: Conductor, command: Message) -> Generator[None, Iteration, Message]:
+def obey(conductor: Conductor, command: Message) -> Generator[None, Iteration, Message]:
+    """Carry out one command over as many iterations as it takes; returns the answer."""
     if isinstance(command, Watch):
         return (yield from _watch(conductor, command))
     if isinstance(command, RunBlock):
@@ -77,13 +78,14 @@ def _obey(conductor: Conductor, command: Message) -> Generator[None, Iteration, 
     if isinstance(command, Prove):
         return (yield from _prove(conductor, command))
     if isinstance(command, (Observe, Examine)):
-        from hasten.instrument.observe.program import obey  # only a diagnosis needs it
+        from hasten.instrument.observe import program  # only a diagnosis needs it
 
-        return (yield from obey(conductor, command))
+        return (yield from program.obey(conductor, command))
     raise TypeError(f"{type(command).__name__} is not a command")
 
 
-def _failure(conductor: Conductor, error: Exception) -> Failed:
+def failure(conductor: Conductor, error: Exception) -> Failed:
+    """What a parent is told when something of ours went wrong."""
     import traceback
 
     assert conductor.seams is not None
