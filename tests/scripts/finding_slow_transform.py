@@ -13,9 +13,9 @@ class Scale:
 
 
 class Denoise:
-    def __call__(self, image):
+    def __call__(self, image):  # the mistake
         end = time.perf_counter() + 0.002
-        while time.perf_counter() < end:  # the mistake
+        while time.perf_counter() < end:
             pass
         return image
 

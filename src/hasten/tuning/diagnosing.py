@@ -136,18 +136,21 @@ class Diagnosing:
         """One answer, from a new child if need be; None when there is none to be had."""
         for _ in range(2):
             try:
-                if self._child is None:
-                    self._start(observe=True).ask(Watch(2, 0.0), self.request.timeout)
-                    # The seams stay, the observers have nothing to tell any more.
-                    self._child.ask(Observe(0, 0.0, 0), self.request.timeout)  # type: ignore[union-attr]
-                assert self._child is not None
-                return self._child.ask(command, seconds + _PATIENCE)
+                child = self._child or self._again()
+                return child.ask(command, seconds + _PATIENCE)
             except Gone as gone:
                 self.close()
                 if gone.kind != "ended":
                     self.notes.append(f"a measurement failed: {gone.message}")
                     return None
         return None
+
+    def _again(self) -> Child:
+        """Another child at its training loop, with nothing to observe any more."""
+        child = self._start(observe=True)
+        child.ask(Watch(2, 0.0), self.request.timeout)
+        child.ask(Observe(0, 0.0, 0), self.request.timeout)
+        return child
 
     # --- what would be if ------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from typing import ClassVar
 
 from hasten.findings.base import Diagnosis, Finding, Found, milliseconds, place_from
 
-_EPOCHS = 2  # starts of epochs, besides the first, that must have been seen
+_EPOCHS = 2  # starts of epochs that must have been seen; the first is over by then
 
 
 class WorkersRecreated(Finding):
@@ -39,7 +39,7 @@ class WorkersRecreated(Finding):
     def look(self, diagnosis: Diagnosis) -> Iterator[Found]:
         """Epochs begin with a wait that is long for the length of an epoch."""
         loader, facts = diagnosis.profile.loader, diagnosis.observed.facts.get("loaders", {})
-        waits, epoch = facts.get("first_waits", [])[1:], diagnosis.profile.iterations_per_epoch
+        waits, epoch = facts.get("first_waits", []), diagnosis.profile.iterations_per_epoch
         if loader is None or not loader.workers or loader.persistent or not epoch:
             return
         if len(waits) < _EPOCHS:

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from hasten.instrument.observe.arithmetic import Captured, run_once, timed
 from hasten.instrument.observe.devices import accelerator
 from hasten.instrument.recorder import Iteration
+from hasten.instrument.seams.loader_random import preserved
 from hasten.instrument.seams.root import Root
 
 _BYTES = 32 * 2**20
@@ -62,7 +63,7 @@ def _busy() -> Generator[None, Iteration, float | None]:
             iteration = yield
             torch.cuda.synchronize()
         if not iteration.void:
-            return 1e-6 * sum(e.self_device_time_total for e in profiler.key_averages())
+            return 1e-6 * float(sum(e.self_device_time_total for e in profiler.key_averages()))
     return None
 
 
@@ -84,8 +85,9 @@ def _moved(root: Root, device: Any) -> Generator[None, Iteration, tuple[float, f
         )
         kind = torch.device(device).type
         given = captured.args, captured.kwargs
-        own = [timed(lambda: run_once(here, *given), "cpu") for _ in range(2)]
-        other = [timed(lambda: run_once(there, *moved), kind) for _ in range(_TRIES)]
+        with preserved():
+            own = [timed(lambda: run_once(here, *given), "cpu") for _ in range(2)]
+            other = [timed(lambda: run_once(there, *moved), kind) for _ in range(_TRIES)]
     except Exception:  # code of the script, on a device that it did not expect
         return None
     return min(own), statistics.median(other[1:])

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from hasten.instrument.seams.loader_random import preserved
 from hasten.instrument.seams.root import Root
 
 _SIZES = {"cpu": 1024}  # rows of the matrices; accelerators need larger ones
@@ -92,9 +93,11 @@ def single_precision(root: Root, captured: Captured) -> tuple[float, float] | No
         cast = pytree.tree_map_only(torch.Tensor, _single, (captured.args, captured.kwargs))
         own: list[float] = []
         other: list[float] = []
-        for _ in range(_PAIRS + 1):
-            own.append(timed(lambda: run_once(as_is, captured.args, captured.kwargs), root.device))
-            other.append(timed(lambda: run_once(single, *cast), root.device))
+        given = captured.args, captured.kwargs
+        with preserved():  # a dropout draws
+            for _ in range(_PAIRS + 1):
+                own.append(timed(lambda: run_once(as_is, *given), root.device))
+                other.append(timed(lambda: run_once(single, *cast), root.device))
     except Exception:  # code of the script, in a format that it did not expect
         return None
     return statistics.median(own[1:]), statistics.median(other[1:])

@@ -140,7 +140,9 @@ def _alone(
         return fetch
     ahead = config.capacity
     repeated = itertools.islice(itertools.cycle(indices), _ALONE + ahead)
-    pool = quietly(shadow(loader, config, _Indices(repeated), torch.Generator(), persistent=True))
+    pool: Any = quietly(
+        shadow(loader, config, _Indices(repeated), torch.Generator(), persistent=True)
+    )
     try:
         for _ in range(ahead + 1):  # what was made while the workers were started
             next(pool)

@@ -12,7 +12,7 @@ from hasten.instrument.observe.conductor import ObservingConductor, fine
 from hasten.instrument.recorder import Iteration
 from hasten.records import Examine, Observe
 
-_BORDERS = 2  # epoch borders that are waited for, while there is time
+_BORDERS = 3  # epoch borders that are waited for, where they come in time
 _BURST = 3.0  # times the median
 
 
@@ -34,10 +34,10 @@ def _observe(
     seen: list[Iteration] = []
     borders, deadline = 0, time.monotonic() + command.seconds
     conductor.log.observing = True
-    loop = conductor.loop
-    wanted = _BORDERS if loop is not None and loop.loader is not None else 0
     while time.monotonic() < deadline or len(seen) < command.least:
-        if len(seen) >= command.iterations and borders >= wanted:
+        if len(seen) >= command.iterations and (
+            borders >= _BORDERS or not _border_comes(conductor, seen, deadline)
+        ):
             break
         iteration = yield
         conductor.tell_ended(iteration)
@@ -48,6 +48,15 @@ def _observe(
     observed = _observed(conductor, seen)
     conductor.stop_observing()
     return observed
+
+
+def _border_comes(conductor: ObservingConductor, seen: list[Iteration], deadline: float) -> bool:
+    """Whether an epoch is short enough to end before the deadline."""
+    facts = conductor.loader_facts()
+    if facts is None or facts.length is None or not seen:
+        return False
+    epoch = facts.length * statistics.fmean(iteration.seconds for iteration in seen)
+    return time.monotonic() + epoch < deadline
 
 
 def _observed(conductor: ObservingConductor, seen: list[Iteration]) -> Observed:

@@ -44,7 +44,8 @@ class Training(Observer):
 
     def _wrap_scheduler(self, log: Log, base: type) -> None:
         """Schedulers call their own `step` once when they are made, which is told apart."""
-        for cls in {base, *_below(base)}:
+        classes: set[type] = {base, *_below(base)}
+        for cls in classes:
             if "step" in vars(cls):
                 log.wrap(cls, "step", "scheduler", _scheduler_facts, noun="scheduler")
 
