@@ -209,6 +209,21 @@ def test_mlflow_is_silent() -> None:
         patching.restore_all()
 
 
+def test_wandb_is_disabled_whatever_the_script_says() -> None:
+    module = ModuleType("wandb")
+    module.init = lambda *args, **kwargs: (args, kwargs)  # type: ignore[attr-defined]
+    module.login = lambda key: pytest.fail("called the server")  # type: ignore[attr-defined]
+    patch = trackers.patches_for("wandb")
+    assert patch is not None
+    patch(module)
+    try:
+        assert module.login(key="secret")
+        assert module.init("job", mode="online") == (("job",), {"mode": "disabled"})
+        assert module.init(project="p")[1] == {"project": "p", "mode": "disabled"}
+    finally:
+        patching.restore_all()
+
+
 def test_tracker_switches() -> None:
     assert trackers.tracker_environment()["WANDB_MODE"] == "disabled"
     assert trackers.patches_for("numpy") is None

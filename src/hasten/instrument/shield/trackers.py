@@ -4,6 +4,7 @@ Where a tracker documents a switch, `tracker_environment` sets it. Where it has 
 points are replaced after its import (`patches_for`) by stand-ins that accept everything.
 """
 
+import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
@@ -22,7 +23,11 @@ _SWITCHES = {
     "COMET_MODE": "DISABLED",
     "DISABLE_MLFLOW_INTEGRATION": "TRUE",
 }
-_MLFLOW_PREFIXES = ("log_", "set_", "start_", "end_", "create_", "delete_", "register_", "autolog")
+# Also what reads: the first look at a store makes its folder or database, or calls a server.
+_MLFLOW_PREFIXES = (
+    *("log_", "set_", "start_", "end_", "create_", "delete_", "register_", "autolog"),
+    *("get_", "search_", "update_", "flush_", "enable_system_", "import_checkpoints"),
+)
 _MLFLOW_NAMES = ("active_run", "last_active_run", "MlflowClient")
 
 
@@ -111,6 +116,25 @@ def _silence_mlflow(module: ModuleType) -> None:
     _replace_by_silence(module, (name for name in names if callable(vars(module)[name])))
 
 
+def _silence_wandb(module: ModuleType) -> None:
+    # A mode given in the script wins over the environment's, and a login asks for a key or the
+    # server whatever the mode.
+    begin = module.init
+
+    @functools.wraps(begin)
+    def init(*args: Any, **kwargs: Any) -> Any:
+        return begin(*args, **{**kwargs, "mode": "disabled"})
+
+    patching.replace(module, "init", init)
+    for name in ("login", "relogin"):
+        if hasattr(module, name):
+            patching.replace(module, name, _true)
+
+
+def _true(*_: object, **__: object) -> bool:
+    return True
+
+
 def _silence_comet(module: ModuleType) -> None:
     names = [name for name in vars(module) if name.endswith("Experiment")]
     _replace_by_silence(module, [*names, "start"])
@@ -130,6 +154,7 @@ def _replace_by_silence(module: ModuleType, names: Iterable[str]) -> None:
 _AFTER_IMPORT: dict[str, Callable[[ModuleType], None]] = {
     "torch.utils.tensorboard.writer": _silence_summary_writer,
     "tensorboardX.writer": _silence_summary_writer,
+    "wandb": _silence_wandb,
     "mlflow": _silence_mlflow,
     "mlflow.pytorch": _silence_mlflow,
     "mlflow.tracking": _silence_mlflow,
