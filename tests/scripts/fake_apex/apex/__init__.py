@@ -1,0 +1,1 @@
+"""Stands in for NVIDIA's apex, which needs a GPU to be built: the same names, and no scaling."""
