@@ -169,6 +169,23 @@ def cgroup_memory(root: Path = Path("/")) -> list[int]:
     return limits
 
 
+def free_memory(root: Path = Path("/")) -> int:
+    """Bytes that may still be taken: what is available here and under every control group."""
+    left = [int(psutil.virtual_memory().available)]
+    for folder in _cgroup_folders(root, "memory"):
+        for limit, used in (
+            ("memory.max", "memory.current"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+        ):
+            most, now = _whole(_read(folder / limit)), _whole(_read(folder / used))
+            if most and now is not None:
+                # Cached files count as used, but are given up when memory is short.
+                stat = _read(folder / "memory.stat")
+                cached = re.search(r"^(?:total_)?inactive_file (\d+)$", stat, re.MULTILINE)
+                left.append(most - now + (int(cached.group(1)) if cached else 0))
+    return max(0, min(left))
+
+
 def _cgroup_folders(root: Path, controller: str) -> Iterator[Path]:
     """The folders of this process's control group and of all groups around it."""
     for line in _read(root / "proc/self/cgroup").splitlines():

@@ -8,7 +8,7 @@ from hasten.records import LoaderFacts, OptimizerFacts, Profile, RootFacts
 def fingerprint(profile: Profile) -> dict[str, str]:
     """Loader, model, optimizer, torch and device of a profile, one string each."""
     return {
-        "loader": _loader(profile.loader),
+        "loader": of_loader(profile.loader),
         "model": "; ".join(_root(root) for root in profile.roots) or "none",
         "optimizer": "; ".join(_optimizer(o) for o in profile.optimizers) or "none",
         "torch": profile.torch,
@@ -16,7 +16,8 @@ def fingerprint(profile: Profile) -> dict[str, str]:
     }
 
 
-def _loader(loader: LoaderFacts | None) -> str:
+def of_loader(loader: LoaderFacts | None) -> str:
+    """A loader in one string."""
     if loader is None:
         return "none"
     return (

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import importlib
 import json
 import os
 import time
 from collections.abc import Callable
 
+from hasten.instrument import keeping
 from hasten.instrument.channel import Channel
 from hasten.instrument.conductor import Conductor
 from hasten.instrument.launch import ChildDescription
@@ -32,7 +34,7 @@ def start_served(channel: Channel, observe: bool = False) -> Callable[[], Ended]
     conductor.install()
 
     def ended() -> Ended:
-        return Ended(conductor.iterations, conductor.backwards, conductor.steps)
+        return Ended(conductor.begun, conductor.backwards, conductor.steps)
 
     return ended
 
@@ -46,9 +48,14 @@ def _kind(observe: bool) -> type[Conductor]:
 
 
 def start_alone(child: ChildDescription) -> None:
-    """Apply a plan (mode "run") or only record (mode "watch") with no parent."""
+    """Apply a plan (mode "run"), only record ("watch") or call what was named, with no parent."""
+    if child.mode == "call":
+        module, _, function = child.entry.partition(":")
+        getattr(importlib.import_module(module), function)(child.options)
+        return
     if child.mode == "run":
         conductor = Conductor(lambda c: follow(c, child.setting, child.fingerprint))
+        keeping.ahead(conductor.caches, child.setting, child.fingerprint)
     else:
         conductor = Conductor(observe)
         if child.report is not None:

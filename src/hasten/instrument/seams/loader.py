@@ -28,11 +28,13 @@ from hasten.instrument.seams.loader_iterator import (
     Placeholder,
     WatchedIterator,
 )
+from hasten.instrument.seams.loader_keeping import Caches, Keeping
 from hasten.instrument.seams.loader_pool import Pool
 from hasten.instrument.seams.loader_probe import LoaderProbe
 from hasten.instrument.seams.loader_stale import Staleness
 from hasten.instrument.seams.loader_torch import (
     Config,
+    Key,
     Seeds,
     missing,
     remember,
@@ -81,9 +83,10 @@ class OwnedLoader:
         events: whom to tell.
         staleness: whether the script was caught changing its dataset under our workers.
         persisted: what the script's own persistent workers carry over the epochs.
+        items: of its dataset, kept once they are computed.
     """
 
-    def __init__(self, loader: DataLoader[Any], events: LoaderEvents) -> None:
+    def __init__(self, loader: DataLoader[Any], events: LoaderEvents, caches: Caches) -> None:
         self._loader = weakref.ref(loader)
         self.events = events
         self.reason = why_not_owned(loader)
@@ -94,10 +97,12 @@ class OwnedLoader:
         self.batches = self.samples = 0
         self.not_persistent_because = ""
         self.staleness = Staleness()
+        self.items = Keeping(self, caches, self._aim)
+        self._asked: Config | None = None
         self._unmarkable: Config | None = None
         self._collates = loader._auto_collation
         self._recent: deque[Any] = deque(maxlen=8)
-        self._kept: dict[tuple[int, int | None], Pool] = {}
+        self._kept: dict[Key, Pool] = {}
         self._iterators: weakref.WeakSet[OwnedIterator] = weakref.WeakSet()
         self._current: weakref.ref[OwnedIterator] | None = None
         self.persisted: Persisted | None = None
@@ -136,15 +141,22 @@ class OwnedLoader:
             raise HastenError(f"this loader cannot be configured: {self.reason}", 3)
         if workers < 0 or (prefetch or 0) < 0:
             raise HastenError(f"not a number of workers or of batches: {workers}, {prefetch}", 3)
-        self._aim(Config.normal(workers, prefetch, persistent))
+        self._asked = Config.normal(workers, prefetch, persistent)
+        self._aim()
 
     def reset(self) -> None:
         """Fetch as the script has it from the next batch on."""
-        self._aim(None)
+        self._asked = None
+        self._aim()
 
-    def _aim(self, target: Config | None) -> None:
+    def _aim(self) -> None:
+        target = self.items.target(self._asked)
         if target != self.target:  # iterators compare by identity, which is quicker
             self.target = target
+
+    def baseline(self, loader: DataLoader[Any]) -> Config:
+        """How it fetches while nothing is configured."""
+        return self.items.baseline(loader)
 
     @property
     def workers(self) -> int:
@@ -170,6 +182,11 @@ class OwnedLoader:
         if not on:
             self.replay = None
 
+    def upcoming(self, batches: int) -> tuple[list[Any], bool]:
+        """The next index batches of the epoch, and whether the sampler drew for one of them."""
+        iterator = self._iterator()
+        return ([], False) if iterator is None else iterator.upcoming(batches)
+
     def probe(self, workers: int, prefetch: int | None, batches: int = 2) -> LoaderProbe:
         """Whether the script's next batches are the same with `workers` as without.
 
@@ -182,10 +199,7 @@ class OwnedLoader:
         """
         if self.reason is not None:
             return LoaderProbe(False, False, self.reason, "", 0.0)
-        indices: list[Any] = []
-        iterator, drew = self._iterator(), False
-        if iterator is not None:
-            indices, drew = iterator.upcoming(batches)
+        indices, drew = self.upcoming(batches)
         if len(indices) < batches:  # the end of the epoch: take what has been
             indices = [*list(self._recent)[len(indices) - batches :], *indices]
         return loader_probe.probe(self.loader, indices, drew, workers, prefetch)
@@ -216,7 +230,7 @@ class OwnedLoader:
         self.persisted = self._last = None
 
     def _config(self) -> Config:
-        return self.target or Config.of(self.loader)
+        return self.target or self.baseline(self.loader)
 
     def _iterator(self) -> OwnedIterator | None:
         iterator = None if self._current is None else self._current()
@@ -296,7 +310,7 @@ class OwnedLoader:
             if target is None or not target.persistent or target.key != key:
                 self._let_go(key)
 
-    def _let_go(self, key: tuple[int, int | None]) -> None:
+    def _let_go(self, key: Key) -> None:
         pool = self._kept.pop(key, None)
         if pool is not None and not _busy(pool):  # a busy one ends with its epoch
             pool.shut()
@@ -315,6 +329,7 @@ class LoaderSeams:
         self._loaders: dict[int, tuple[weakref.ref[DataLoader[Any]], OwnedLoader]] = {}
         self._patch: patching.Patch | None = None
         self._process = os.getpid()
+        self.caches = Caches()
 
     @property
     def problem(self) -> str | None:
@@ -342,6 +357,7 @@ class LoaderSeams:
         for _, owned in list(self._loaders.values()):
             owned.events = _Silence()
             owned.hold(False)
+            owned.items.end()
             owned.reset()
             owned.prune()
             owned.forget()
@@ -352,6 +368,7 @@ class LoaderSeams:
         for _, owned in list(self._loaders.values()):
             owned.close()
         self._loaders.clear()
+        self.caches.close()
 
     def owned(self, loader: DataLoader[Any]) -> OwnedLoader | None:
         """What is known of a loader; None: it has not been iterated."""
@@ -371,6 +388,8 @@ class LoaderSeams:
         def forget(_: Any) -> None:
             loaders.pop(key, None)
 
-        owned = OwnedLoader(loader, self._events)
+        owned = OwnedLoader(loader, self._events, self.caches)
         loaders[key] = weakref.ref(loader, forget), owned
+        if owned.reason is None:
+            self.caches.born(owned)
         return owned

@@ -19,7 +19,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from hasten.instrument.seams.loader_pool import Pool
 from hasten.instrument.seams.loader_random import random_states
 from hasten.instrument.seams.loader_stream import Feed, IndexStream, Order
-from hasten.instrument.seams.loader_torch import Config, Seeds, shadow
+from hasten.instrument.seams.loader_torch import Config, Key, Seeds, shadow
 
 if TYPE_CHECKING:
     from hasten.instrument.seams.loader import OwnedLoader
@@ -55,7 +55,7 @@ class OwnedIterator(_BaseDataLoaderIter):
         self._index_sampler = loader._index_sampler
         self._stream = IndexStream(self._index_sampler)
         self._order: Order = deque()
-        self._pools: dict[tuple[int, int | None], Pool] = {}
+        self._pools: dict[Key, Pool] = {}
         self._active: Pool | None = None
         self._starting: Pool | None = None
         before = persisted or Persisted(None, None, 0)
@@ -105,7 +105,7 @@ class OwnedIterator(_BaseDataLoaderIter):
         self._drop(keep=self._script if loader.persistent_workers else None)
         self._loader = loader
         self._order.clear()
-        self._epoch, self._baseline = object(), Config.of(loader)
+        self._epoch, self._baseline = object(), self._owned.baseline(loader)
         self._passes += 1
         self.left, self.over, self._active, self._starting = 0, False, None, None
         self._in_force: Any = self._owned.target
@@ -122,6 +122,7 @@ class OwnedIterator(_BaseDataLoaderIter):
         if pool is None or self._passes == 1:
             feed = Feed(self._baseline.key, self._stream, self._order)
             copy = shadow(loader, self._baseline, feed, loader.generator)
+            self._owned.items.dress(copy, self._baseline)
             self._script = pool = Pool(copy, feed, self._epoch, script=True)
             self._seeds = Seeds.after(pool.inner._base_seed)
             self._starting = pool if pool.workers else None
@@ -243,6 +244,7 @@ class OwnedIterator(_BaseDataLoaderIter):
         # torch never ends a pool of ours by itself: it may be idle and wanted again.
         keep = wanted.workers > 0
         copy = shadow(loader, wanted, feed, self._seeds.generator(), persistent=keep)
+        self._owned.items.dress(copy, wanted)
         script = self._baseline.persistent and wanted == self._baseline
         mark = None if script else self._owned.fingerprint(loader, wanted)
         pool = Pool(copy, feed, self._epoch, script=False)

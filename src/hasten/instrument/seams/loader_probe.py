@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import io
 import itertools
-import multiprocessing
 import random
 import time
-import warnings
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,12 +18,11 @@ import numpy
 import torch
 from torch.utils.data import DataLoader
 
-from hasten.instrument.seams.loader_batches import Incomparable, difference, leaves
+from hasten.instrument.seams.loader_batches import difference, leaves
 from hasten.instrument.seams.loader_facts import start_method
+from hasten.instrument.seams.loader_fork import LIMIT, elsewhere, line
 from hasten.instrument.seams.loader_random import preserved, random_states
 from hasten.instrument.seams.loader_torch import Config, quietly, shadow
-
-LIMIT = 60.0  # seconds for a fetch: some libraries hang for ever after a fork
 
 _HANDLES = ("h5py", "lmdb", "sqlite3", "zipfile", "tarfile")
 Leaves = list[list[tuple[str, str]]]
@@ -127,51 +123,6 @@ def _first(one: Leaves, other: Leaves) -> str | None:
     return None if len(one) == len(other) else "the number of batches"
 
 
-def _elsewhere(work: Callable[[], _Reference]) -> _Reference:
-    """Do it in a forked copy of this process, where there is fork.
-
-    Raises:
-        RuntimeError: it failed there, or took too long.
-    """
-    if "fork" not in multiprocessing.get_all_start_methods():
-        with preserved():
-            return work()
-    context = multiprocessing.get_context("fork")
-    here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(work, there), daemon=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads, as torch does
-        process.start()
-    there.close()
-    try:
-        answer = here.recv() if here.poll(LIMIT) else f"no batch within {LIMIT:.0f} s"
-    except EOFError:
-        answer = "the process died"
-    finally:
-        here.close()
-        process.join(1)
-        if process.is_alive():
-            process.kill()
-            process.join()
-        process.close()
-    if isinstance(answer, _Reference):
-        return answer
-    raise RuntimeError(answer)
-
-
-def _answer(work: Callable[[], _Reference], connection: Any) -> None:
-    try:
-        connection.send(work())
-    except Exception as error:
-        connection.send(_line(error))
-
-
-def _line(error: BaseException) -> str:
-    text = str(error).strip().splitlines() or [""]
-    kept = text[-1] if "Traceback" in str(error) else text[0]
-    return kept if isinstance(error, Incomparable) else f"{type(error).__name__}: {kept}"
-
-
 def probe(
     loader: DataLoader[Any], indices: list[Any], drew: bool, workers: int, prefetch: int | None
 ) -> LoaderProbe:
@@ -194,15 +145,15 @@ def probe(
     config = Config.normal(workers or loader.num_workers or 1, prefetch, False)
     with preserved():
         try:
-            reference = _elsewhere(lambda: _reference(loader, indices))
+            reference = elsewhere(lambda: _reference(loader, indices))
         except Exception as error:
-            return verdict(False, False, f"items cannot be fetched without workers: {_line(error)}")
+            return verdict(False, False, f"items cannot be fetched without workers: {line(error)}")
         if reason := _shares_files(loader, reference, workers):
             return verdict(False, bool(reference.moved), reason)
         try:
             other = _fetch(loader, config, indices)
         except Exception as error:
-            reason = f"items cannot be fetched by {config.workers} workers: {_line(error)}"
+            reason = f"items cannot be fetched by {config.workers} workers: {line(error)}"
             return verdict(False, bool(reference.moved), reason)
     worst = _first(reference.batches, other) or ""
     reason = _randomness(reference, drew)

@@ -7,9 +7,11 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from hasten.instrument.seams.loader_torch import Key
+
 #: Index batches that were handed to a pool and whose batch the script hasn't had yet, in the
 #: order of the stream, each with the key of the pool.
-Order = deque[tuple[tuple[int, "int | None"], Any]]
+Order = deque[tuple[Key, Any]]
 
 
 class IndexStream:
@@ -72,7 +74,7 @@ class Feed:
         opening: torch begins the script's epoch: its calls of `iter` reach the sampler.
     """
 
-    def __init__(self, key: tuple[int, int | None], stream: IndexStream, order: Order) -> None:
+    def __init__(self, key: Key, stream: IndexStream, order: Order) -> None:
         self.key = key
         self.stream = stream
         self.order = order

@@ -42,13 +42,21 @@ _READ = (
 _OVERRIDES = ("_get_iterator", "_index_sampler", "_auto_collation")
 
 
+#: Of a pool: worker processes, batches ahead for each, and whether items are kept.
+Key = tuple[int, "int | None", bool]
+
+
 @dataclass(frozen=True)
 class Config:
-    """How a loader fetches: worker processes, batches ahead for each, pool kept over epochs."""
+    """How a loader fetches: worker processes, batches ahead for each, pool kept over epochs.
+
+    `cached`: items are kept once they are computed.
+    """
 
     workers: int
     prefetch: int | None
     persistent: bool
+    cached: bool = False
 
     @classmethod
     def of(cls, loader: DataLoader[Any]) -> Config:
@@ -61,9 +69,9 @@ class Config:
         return cls(workers, prefetch or 2, persistent) if workers else cls(0, None, False)
 
     @property
-    def key(self) -> tuple[int, int | None]:
+    def key(self) -> Key:
         """What makes two pools interchangeable within an epoch."""
-        return self.workers, self.prefetch
+        return self.workers, self.prefetch, self.cached
 
     @property
     def capacity(self) -> int:
