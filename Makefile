@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup data demo test check format bench gpu-check clean
+.PHONY: help setup data demo test check docs format bench gpu-check clean
 
 help: ## list the targets
 	@echo "usage: make TARGET"
@@ -44,9 +44,13 @@ test: $(READY) ## all tests that are neither slow nor for a GPU (under ten minut
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(ARGS)
 
 check: $(READY) ## lint, formatting and types
-	$(BIN)/ruff check src tests examples benchmarks
-	$(BIN)/ruff format --check src tests examples benchmarks
+	$(BIN)/ruff check src tests examples benchmarks docs
+	$(BIN)/ruff format --check src tests examples benchmarks docs
 	$(BIN)/mypy
+	$(BIN)/python docs/make_pages.py --check
+
+docs: $(READY) ## write docs/optimisations from the docstrings of the units
+	$(BIN)/python docs/make_pages.py
 
 format: $(READY) ## put all files into the standard format
 	$(BIN)/ruff format src tests examples benchmarks
