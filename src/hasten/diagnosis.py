@@ -199,7 +199,7 @@ class WhatIf:
 
     Attributes:
         before, after: median seconds of an iteration.
-        sure: every pair of blocks went the same way.
+        sure: the change is faster beyond chance.
     """
 
     before: float

@@ -40,3 +40,30 @@ def test_a_healthy_script_gets_no_finding(script: str) -> None:
     document = diagnosed(script)
     names = {f["name"] for f in document["findings"] if f["kind"] != "limit"}
     assert names <= OF_THE_MACHINE
+
+
+GPU_MISTAKES = (
+    "model-on-cpu",
+    "unpinned-copies",
+    "copy-bound",
+    "device-ping-pong",
+    "launch-bound",
+    "synchronises-each-iteration",
+)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", GPU_MISTAKES)
+def test_it_is_found_on_a_gpu(name: str) -> None:
+    """Not yet seen on one: no session was lent a GPU."""
+    script = f"finding_{name.replace('-', '_')}.py"
+    found = one(diagnosed(script, budget=20.0), name)
+    assert (found["line"], found["cost_ms"] > 0) == (line_of_mistake(script), True)
+
+
+@pytest.mark.slow
+def test_one_thread_is_found_where_cores_are_free() -> None:
+    """On a machine with at least two cores that nobody else uses."""
+    script = "finding_one_thread.py"
+    found = one(diagnosed(script, budget=15.0), "one-thread")
+    assert found["line"] == line_of_mistake(script)

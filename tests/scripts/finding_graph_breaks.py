@@ -1,4 +1,4 @@
-"""A compiled model that prints and reads values between all of its layers."""
+"""A compiled model that looks at values between all of its layers."""
 
 import torch
 from torch import nn
@@ -7,14 +7,19 @@ from torch import nn
 class Chatty(nn.Module):
     def __init__(self):
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(12))
+        self.a, self.b, self.c, self.d = (nn.Linear(16, 16) for _ in range(4))
 
     def forward(self, x):
-        for layer in self.layers:
-            x = torch.tanh(layer(x))
-            if x.sum().item() > 1e9:
-                print("large")
-        return x
+        x = torch.tanh(self.a(x))
+        if x.sum().item() > 1e9:
+            print("large")
+        x = torch.tanh(self.b(x))
+        if x.sum().item() > 1e9:
+            print("large")
+        x = torch.tanh(self.c(x))
+        if x.sum().item() > 1e9:
+            print("large")
+        return self.d(x)
 
 
 torch.manual_seed(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,7 @@ from hasten.diagnosis import (
 from hasten.environment import look
 from hasten.findings import Diagnosis, Found, discover, judge
 from hasten.records import Profile
+from hasten.tuning.diagnosing import is_sure
 
 Make = Callable[..., Profile]
 PLACE = Place("/home/me/train.py", 12, "loss.item()")
@@ -190,3 +192,30 @@ def test_findings_are_sorted_and_small_ones_dropped(make_profile: Make) -> None:
     assert names.index("launch-bound") < names.index("copy-bound")
     costs = [verdict.found.cost for verdict in verdicts if verdict.found.cost]
     assert costs == sorted(costs, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ([2.0, 2.1], [1.0, 1.0], False),  # too few
+        ([2.0, 2.1, 1.9], [1.0, 1.1, 1.0], True),  # large and apart
+        ([1.05, 1.06, 1.04], [1.0, 1.01, 1.0], False),  # small
+        ([1.05, 1.06, 1.04, 1.05], [1.0, 1.01, 1.0, 1.02], True),
+        ([1.05, 1.2, 1.04, 1.05], [1.0, 1.1, 1.0, 1.02], False),  # they overlap
+        ([1.05, 1.2, 1.04, 1.05, 1.1, 1.1], [1.0, 1.1, 1.0, 1.02, 1.09, 1.0], True),
+        ([1.05, 1.2, 1.04, 1.05, 1.1, 0.9], [1.0, 1.1, 1.0, 1.02, 1.09, 1.0], False),
+        ([1.0, 1.0, 1.0, 1.0], [2.0, 2.0, 2.0, 2.0], False),
+    ],
+)
+def test_what_is_sure(before: list[float], after: list[float], expected: bool) -> None:
+    assert is_sure(before, after) is expected
+
+
+def test_without_an_effect_it_is_rarely_sure() -> None:
+    generator = random.Random(0)
+    alarms = 0
+    for _ in range(2000):
+        blocks = [(generator.gauss(1, 0.1), generator.gauss(1, 0.1)) for _ in range(6)]
+        looks = (list(zip(*blocks[:n], strict=True)) for n in range(3, 7))
+        alarms += any(is_sure(list(before), list(after)) for before, after in looks)
+    assert alarms < 0.05 * 2000

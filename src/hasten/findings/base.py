@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 #: What the keys of a `what_if` begin with that are no optimisations: see observe/reliefs.py.
 RELIEF = "relief:"
+_ROUND = 0.35  # of a core that others may use before it counts as taken
 
 
 class Kind(str, Enum):
@@ -122,6 +124,12 @@ def gained(diagnosis: Diagnosis, name: str) -> WhatIf | None:
     """The what-if of a finding, where the change is surely faster."""
     what_if = diagnosis.what_ifs.get(name)
     return what_if if what_if is not None and what_if.sure and what_if.gain > 0 else None
+
+
+def free_cores(diagnosis: Diagnosis) -> int:
+    """Whole cores that other programs leave to this process, at least 1."""
+    others = diagnosis.observed.facts.get("processor", {}).get("others", 0.0)
+    return max(1, math.floor(diagnosis.environment.cores - others + _ROUND))
 
 
 def milliseconds(seconds: float) -> str:

@@ -21,7 +21,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from hasten.findings.base import Diagnosis, Finding, Found, gained, milliseconds
+from hasten.findings.base import (
+    Diagnosis,
+    Finding,
+    Found,
+    free_cores,
+    gained,
+    milliseconds,
+)
 from hasten.records import Setting
 
 _GAIN = 0.05  # of an iteration
@@ -35,21 +42,21 @@ class OneThread(Finding):
     fixed_by: ClassVar[tuple[str, ...]] = ("threads",)
 
     def what_if(self, diagnosis: Diagnosis) -> Setting | None:
-        """All cores, where the model computes on the CPU with one thread."""
-        profile, cores = diagnosis.profile, diagnosis.environment.cores
+        """All free cores, where the model computes on the CPU with one thread."""
+        profile, cores = diagnosis.profile, free_cores(diagnosis)
         if profile.device != "cpu" or profile.threads != 1 or cores < 2:
             return None
         return {"threads": cores}
 
     def look(self, diagnosis: Diagnosis) -> Iterator[Found]:
         """That is surely faster."""
-        what_if, cores = gained(diagnosis, self.name), diagnosis.environment.cores
+        what_if, cores = gained(diagnosis, self.name), free_cores(diagnosis)
         if what_if is None or what_if.gain < _GAIN * what_if.before:
             return
         set_at = diagnosis.observed.all("threads_set")
         variable = diagnosis.environment.omp_threads == 1 and not set_at
         yield Found(
-            summary=f"one thread computes, {cores} cores may be used",
+            summary=f"one thread computes, and {cores} cores are free",
             todo=f"OMP_NUM_THREADS={cores}" if variable else f"torch.set_num_threads({cores})",
             evidence=(
                 f"{milliseconds(what_if.before)} an iteration, {milliseconds(what_if.after)} with "

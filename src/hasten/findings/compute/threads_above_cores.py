@@ -7,7 +7,7 @@ Why it costs
     Threads meet after each operation, and one that has no core lets all others wait.
 
 How it is measured
-    Blocks with as many threads as cores take turns with blocks as the script is.
+    Blocks with as many threads as free cores take turns with blocks as the script is.
 
 What to do
     `torch.set_num_threads(n)` or OMP_NUM_THREADS, with the cores that affinity and quota
@@ -22,7 +22,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from hasten.findings.base import Diagnosis, Finding, Found, gained, milliseconds
+from hasten.findings.base import (
+    Diagnosis,
+    Finding,
+    Found,
+    free_cores,
+    gained,
+    milliseconds,
+)
 from hasten.records import Setting
 
 
@@ -34,19 +41,19 @@ class ThreadsAboveCores(Finding):
     fixed_by: ClassVar[tuple[str, ...]] = ("threads",)
 
     def what_if(self, diagnosis: Diagnosis) -> Setting | None:
-        """As many threads as cores."""
-        cores = diagnosis.environment.cores
-        return {"threads": cores} if diagnosis.profile.threads > cores else None
+        """As many threads as free cores."""
+        above = diagnosis.profile.threads > diagnosis.environment.cores
+        return {"threads": free_cores(diagnosis)} if above else None
 
     def look(self, diagnosis: Diagnosis) -> Iterator[Found]:
         """That is surely faster."""
-        what_if, cores = gained(diagnosis, self.name), diagnosis.environment.cores
+        what_if, cores = gained(diagnosis, self.name), free_cores(diagnosis)
         if what_if is None:
             return
         set_at = diagnosis.observed.all("threads_set")
         yield Found(
             summary=f"{diagnosis.profile.threads} threads share {cores} "
-            f"core{'s' if cores > 1 else ''}",
+            f"free core{'s' if cores > 1 else ''}",
             todo=f"torch.set_num_threads({cores})",
             evidence=(
                 f"{milliseconds(what_if.before)} an iteration, {milliseconds(what_if.after)} with "

@@ -23,12 +23,14 @@ _BYTES = 32 * 2**20
 _TRIES = 5
 
 
-def facts(device: str, roots: list[Root]) -> Generator[None, Iteration, dict[str, Any]]:
+def facts(
+    device: str, captured: list[tuple[Root, Captured]]
+) -> Generator[None, Iteration, dict[str, Any]]:
     """All of it, for `Examined.facts`; empty without an accelerator.
 
     Args:
         device: type of device on which the model is.
-        roots: of the loop.
+        captured: roots with the arguments of a call.
     """
     present = accelerator()
     if present is None:
@@ -36,8 +38,8 @@ def facts(device: str, roots: list[Root]) -> Generator[None, Iteration, dict[str
     found: dict[str, Any] = {"copy_rates": copy_rates(present)}
     if device == "cuda":
         found["device_busy"] = yield from _busy()
-    elif device == "cpu" and roots:
-        found["on_accelerator"] = yield from _moved(roots[0], present)
+    elif device == "cpu" and captured:
+        found["on_accelerator"] = _moved(*captured[0], present)
     return found
 
 
@@ -67,15 +69,8 @@ def _busy() -> Generator[None, Iteration, float | None]:
     return None
 
 
-def _moved(root: Root, device: Any) -> Generator[None, Iteration, tuple[float, float] | None]:
-    """Forward and backward here, and of a copy on the accelerator."""
-    captured, before = Captured(), root.observer
-    root.observer = captured
-    for _ in range(_TRIES):
-        yield
-        if captured.args is not None:
-            break
-    root.observer = before
+def _moved(root: Root, captured: Captured, device: Any) -> tuple[float, float] | None:
+    """Seconds of forward and backward here, and of a copy on the accelerator."""
     if captured.args is None:
         return None
     try:

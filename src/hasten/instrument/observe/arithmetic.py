@@ -66,14 +66,16 @@ def _wait(device: str) -> None:
 
 
 class Captured:
-    """The arguments of a root's first call in an iteration."""
+    """The arguments of a root's first call in an iteration, and how often it was called."""
 
     def __init__(self) -> None:
+        self.calls = 0
         self.args: tuple[Any, ...] | None = None
         self.kwargs: dict[str, Any] = {}
 
     def __call__(self, root: Root, run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An observer of the root's calls."""
+        self.calls += 1
         if self.args is None:
             self.args, self.kwargs = pytree.tree_map_only(torch.Tensor, _copied, (args, kwargs))
         return run(*args, **kwargs)
@@ -81,6 +83,26 @@ class Captured:
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().clone()
+
+
+def count(root: Root, captured: Captured) -> int:
+    """Operations of a root's calls in an iteration with their backward passes; 0: not countable.
+
+    Counted by torch's own counter on a copy: on the model itself the counter would change what
+    a dropout draws.
+    """
+    from torch.utils.flop_counter import FlopCounterMode
+
+    if captured.args is None or root.own_compile:
+        return 0
+    counter = FlopCounterMode(display=False)
+    try:
+        twin = copy.deepcopy(root.module)
+        with preserved(), counter:
+            run_once(twin, captured.args, captured.kwargs)
+    except Exception:  # code of the script, in a place that it did not expect
+        return 0
+    return captured.calls * int(counter.get_total_flops())
 
 
 def single_precision(root: Root, captured: Captured) -> tuple[float, float] | None:

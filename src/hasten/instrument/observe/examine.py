@@ -13,15 +13,15 @@ import torch
 
 from hasten.diagnosis import Examined, LoaderTimes
 from hasten.instrument.observe import accelerator
-from hasten.instrument.observe.arithmetic import Captured, peaks, single_precision
+from hasten.instrument.observe.arithmetic import Captured, count, peaks, single_precision
 from hasten.instrument.observe.conductor import ObservingConductor
 from hasten.instrument.observe.loader_times import loader_times
 from hasten.instrument.recorder import Iteration
 from hasten.instrument.seams.loader import OwnedLoader
+from hasten.instrument.seams.root import Root
 
 _DOUBLE = torch.float64
 _TRIES = 3  # iterations in which a call may be captured or counted
-Steps = Generator[None, Iteration, None]
 
 
 def examine(
@@ -44,9 +44,10 @@ def examine(
     flops, single = 0, None
     facts: dict[str, Any] = {}
     if arithmetic:
-        flops = yield from _count(conductor)
-        single = yield from _single(conductor)
-        facts = yield from accelerator.facts(seams.device, seams.roots)
+        captured = yield from _capture(seams.roots)
+        flops = sum(count(root, seen) for root, seen in captured)
+        single = _single(captured)
+        facts = yield from accelerator.facts(seams.device, captured)
     dtypes = {"float32", "bfloat16", *_dtypes(conductor)}
     return Examined(
         loader=loader,
@@ -67,39 +68,34 @@ def _dtypes(conductor: ObservingConductor) -> set[str]:
     return {str(t.dtype).removeprefix("torch.") for t in tensors if t.dtype.is_floating_point}
 
 
-def _count(conductor: ObservingConductor) -> Generator[None, Iteration, int]:
-    """Operations of one plain iteration by torch's counter; 0 where the script is compiled."""
-    from torch.utils.flop_counter import FlopCounterMode
-
-    assert conductor.seams is not None
-    if any(root.own_compile for root in conductor.seams.roots):
-        return 0
+def _capture(
+    roots: list[Root],
+) -> Generator[None, Iteration, list[tuple[Root, Captured]]]:
+    """The arguments of the roots' calls in one plain iteration."""
+    captured: list[tuple[Root, Captured]] = []
+    before = [root.observer for root in roots]
     for _ in range(_TRIES):
-        counter = FlopCounterMode(display=False)
-        with counter:
-            iteration = yield
+        captured = [(root, Captured()) for root in roots]
+        for root, observer in captured:
+            root.observer = observer
+        iteration = yield
         if not iteration.void:
-            return int(counter.get_total_flops())
-    return 0
-
-
-def _single(
-    conductor: ObservingConductor,
-) -> Generator[None, Iteration, tuple[float, ...] | None]:
-    """Forward and backward in float32, where the largest root computes in float64."""
-    assert conductor.seams is not None
-    roots = [r for r in conductor.seams.roots if _double(r.module)]
-    if not roots:
-        return None
-    root = max(roots, key=lambda r: sum(p.numel() for p in r.module.parameters()))
-    captured, before = Captured(), root.observer
-    root.observer = captured
-    for _ in range(_TRIES):
-        yield
-        if captured.args is not None:
             break
-    root.observer = before
-    return single_precision(root, captured)
+    for root, own in zip(roots, before, strict=True):
+        root.observer = own
+    return captured
+
+
+def _single(captured: list[tuple[Root, Captured]]) -> tuple[float, ...] | None:
+    """Forward and backward in float32, where the largest root computes in float64."""
+    doubles = [(root, seen) for root, seen in captured if _double(root.module)]
+    if not doubles:
+        return None
+    return single_precision(*max(doubles, key=lambda pair: _elements(pair[0].module)))
+
+
+def _elements(module: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def _double(module: torch.nn.Module) -> bool:

@@ -35,10 +35,11 @@ def loader_times(owned: OwnedLoader, seconds: float) -> LoaderTimes:
     """
     if owned.reason is not None:
         return LoaderTimes(unknown=owned.reason)
+    # Outside `preserved`: what a sampler draws now, it would have drawn at the script's next batch.
+    indices = _next_indices(owned, _ALONE)
+    if len(indices) < 2:
+        return LoaderTimes(unknown="the epoch was over")
     with preserved():
-        indices = _next_indices(owned, _ALONE)
-        if len(indices) < 2:
-            return LoaderTimes(unknown="the epoch was over")
         try:
             made = _made_here(owned.loader, indices[:_BATCHES], seconds / 2)
             alone = _alone(owned.loader, indices, made.fetch or 0.0, seconds / 2)

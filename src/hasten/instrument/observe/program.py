@@ -13,6 +13,7 @@ from hasten.instrument.recorder import Iteration
 from hasten.records import Examine, Observe
 
 _BORDERS = 3  # epoch borders that are waited for, where they come in time
+_WORKERS_SECONDS = 5.0  # that workers are watched, while there is time
 _BURST = 3.0  # times the median
 
 
@@ -32,12 +33,11 @@ def _observe(
     conductor: ObservingConductor, command: Observe
 ) -> Generator[None, Iteration, Observed]:
     seen: list[Iteration] = []
-    borders, deadline = 0, time.monotonic() + command.seconds
+    begun = time.monotonic()
+    borders, deadline = 0, begun + command.seconds
     conductor.log.observing = True
     while time.monotonic() < deadline or len(seen) < command.least:
-        if len(seen) >= command.iterations and (
-            borders >= _BORDERS or not _border_comes(conductor, seen, deadline)
-        ):
+        if len(seen) >= command.iterations and _enough(conductor, seen, borders, begun, deadline):
             break
         iteration = yield
         conductor.tell_ended(iteration)
@@ -48,6 +48,20 @@ def _observe(
     observed = _observed(conductor, seen)
     conductor.stop_observing()
     return observed
+
+
+def _enough(
+    conductor: ObservingConductor,
+    seen: list[Iteration],
+    borders: int,
+    begun: float,
+    deadline: float,
+) -> bool:
+    """Whether nothing more can be learned: of epoch borders, and of the memory of workers."""
+    facts = conductor.loader_facts()
+    if facts is not None and facts.workers and time.monotonic() - begun < _WORKERS_SECONDS:
+        return False
+    return borders >= _BORDERS or not _border_comes(conductor, seen, deadline)
 
 
 def _border_comes(conductor: ObservingConductor, seen: list[Iteration], deadline: float) -> bool:
