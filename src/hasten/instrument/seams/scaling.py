@@ -119,10 +119,14 @@ class LossScaling:
                 continue
             self._hooked[id(parameter)] = parameter
             handle = parameter.register_hook(self._unscale)  # type: ignore[no-untyped-call]
-            # Before the script's own hooks, which must see true gradients.
-            hooks: Any = parameter._backward_hooks
-            hooks.move_to_end(handle.id, last=False)
             self._handles.append(handle)
+            # Before the script's own hooks, which must see true gradients. Autograd calls them in
+            # the order of insertion, so `move_to_end` wouldn't do.
+            hooks: Any = parameter._backward_hooks
+            others = [(key, hook) for key, hook in hooks.items() if key != handle.id]
+            for key, hook in others:
+                del hooks[key]
+            hooks.update(others)
 
     def _parameters(self) -> Iterable[torch.Tensor]:
         for module in self._modules():
