@@ -96,6 +96,12 @@ class Conductor:
         assert self._loader_seams is not None
         return self._loader_seams.caches
 
+    @property
+    def begun(self) -> int:
+        """Iterations that have ended, and the last one where the script took no batch after it."""
+        last = self._loop is not None and self._loop.loader is not None and self.recorder.steps > 0
+        return self.iterations + last
+
     def loader_facts(self) -> LoaderFacts | None:
         """The training loader as the script built it."""
         if self._loop is None or self._loop.loader is None or self._loader_seams is None:
@@ -133,6 +139,7 @@ class Conductor:
         self._loop, detector, self._detector = loop, self._detector, None
         detector.stop()
         self.notes += loop.notes
+        self.iterations = detector.passed(loop)
         owned = self._loader_seams.owned(loop.loader) if loop.loader is not None else None
         self.seams = LoopSeams(loop, detector.optimizers, owned, self, self.debugging)
         for root in self.seams.roots:

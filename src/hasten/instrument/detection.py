@@ -133,6 +133,12 @@ class Detector:
         stepper = self._optimizers[0] if self._optimizers else None
         return Loop(loader, stepper, roots, others, companions, self.compiles, notes)
 
+    def passed(self, loop: Loop) -> int:
+        """Iterations that had begun when the loop was recognised."""
+        if loop.loader is not None:
+            return self._fetched[id(loop.loader)]
+        return self._backwards if loop.stepper is None else self._steps[id(loop.stepper)]
+
     @property
     def optimizers(self) -> list[Optimizer]:
         """Those that have stepped."""

@@ -84,7 +84,7 @@ class Driver:
             passed = gone.ended.iterations if gone.ended and gone.kind == "ended" else 0
             if self._enough <= passed and iterations > passed // 2:
                 return self.watch(passed // 2, seconds)  # a short script: once more, for less
-            raise before_training(gone, self.timeout) from None
+            raise before_training(gone, self.timeout, self.repeat) from None
         if not isinstance(answer, Profile):
             raise HastenError(f"the script could not be watched: {answer}", 3)
         self._usual = max(answer.iteration_seconds)
@@ -93,7 +93,8 @@ class Driver:
         return answer
 
     def _start(self, start: Setting) -> _Running:
-        running = _Running(Child(self.argv, self.mode, self._note), start)
+        child = Child(self.argv, self.mode, self._note, start_setting=start)
+        running = _Running(child, start)
         self._running.append(running)
         running.child.start()
         self.shield = running.child.describe
@@ -185,7 +186,7 @@ class Driver:
             running.child.ask(_SYNC, self.timeout)
         except Gone as gone:
             self._retire(self._running[-1])
-            raise before_training(gone, self.timeout) from None
+            raise before_training(gone, self.timeout, self.repeat) from None
         finally:
             if self.clock is not None:
                 self.clock.exclude(time.monotonic() - begun)
@@ -202,11 +203,11 @@ class Driver:
             self._retire(running)
 
 
-def before_training(gone: Gone, timeout: float) -> HastenError:
+def before_training(gone: Gone, timeout: float, repeat: bool = False) -> HastenError:
     """The one line for a script that did not get as far as enough iterations."""
     ended = gone.ended
     if ended is not None and ended.iterations > 0 and gone.kind == "ended":
-        return HastenError(too_few(ended.iterations, False))
+        return HastenError(too_few(ended.iterations, repeat))
     if gone.kind == "hang":
         return HastenError(
             f"no training iteration within {timeout:.0f} s; allow more with --timeout SECONDS",
@@ -216,7 +217,7 @@ def before_training(gone: Gone, timeout: float) -> HastenError:
         when = "in its first iterations" if ended and ended.backwards else "before it trained"
         return HastenError(f"the script failed {when}: {gone.message}", detail=gone.tail)
     if ended is not None and ended.backwards:
-        return HastenError(too_few(max(1, ended.steps), False), detail=gone.tail)
+        return HastenError(too_few(max(1, ended.steps), repeat), detail=gone.tail)
     why = (
         "it never imported torch"
         if ended and not ended.torch_imported
