@@ -83,7 +83,7 @@ class Schedules(Observer):
         plateau = lr_scheduler.ReduceLROnPlateau
         for cls in {base, plateau, *_below(base), *_below(plateau)}:
             if "step" in vars(cls):
-                log.replace(cls, "step", self._seen(cls.step))
+                log.replace(cls, "step", self._seen(vars(cls)["step"]))
         attempt, observer = torch.amp.GradScaler.step, self
 
         @functools.wraps(attempt)
@@ -136,13 +136,14 @@ class Schedules(Observer):
         if key not in self._first:
             self._first[key] = float(optimizer.param_groups[0]["lr"])
         for record in self._records.values():
-            if record.optimizer() is not optimizer:
+            owner = record.optimizer()
+            if owner is None or owner is not optimizer:
                 continue
             if record.optimizer_steps and len(record.windows) < _WINDOWS:
                 record.windows.append((record.backwards, record.steps))
             record.optimizer_steps += 1
             record.backwards = record.steps = 0
-            initial = optimizer.param_groups[0].get("initial_lr")
+            initial = owner.param_groups[0].get("initial_lr")
             if record.rates is None and initial is not None:
                 record.rates = float(initial), self._first[key]
 
@@ -153,7 +154,7 @@ class Schedules(Observer):
         return {"schedulers": [r.facts(length) for r in self._records.values() if r.calls]}
 
 
-def _below(base: type) -> list[type]:
+def _below(base: Any) -> list[Any]:
     return [c for cls in base.__subclasses__() for c in (cls, *_below(cls))]
 
 
@@ -176,7 +177,7 @@ def _stack() -> tuple[_Stack, bool]:
     return tuple(lines), False
 
 
-def _numbers(thing: Any, depth: int = 4) -> Iterator[int]:
+def _numbers(thing: Any, depth: int = 8) -> Iterator[int]:
     """Whole numbers above 1 that a schedule is made of, also those in its functions."""
     if isinstance(thing, bool) or depth == 0:
         return
@@ -190,13 +191,15 @@ def _numbers(thing: Any, depth: int = 4) -> Iterator[int]:
         for item in thing[:50]:
             yield from _numbers(item, depth - 1)
     elif isinstance(thing, functools.partial):
-        yield from _numbers([*thing.args, thing.keywords], depth - 1)
+        yield from _numbers([thing.func, *thing.args, thing.keywords], depth - 1)
     elif hasattr(thing, "__code__"):
         yield from _function_numbers(thing, depth)
     elif isinstance(thing, lr_scheduler.LRScheduler):
         running = ("last_epoch", "_step_count", "optimizer", "base_lrs", "_last_lr")
         kept = {k: v for k, v in vars(thing).items() if k not in running}
         yield from _numbers(kept, depth)
+    elif callable(thing) and not isinstance(thing, type) and hasattr(thing, "__dict__"):
+        yield from _numbers(vars(thing), depth - 1)
 
 
 def _function_numbers(function: Any, depth: int) -> Iterator[int]:

@@ -24,6 +24,7 @@ from hasten.instrument.observe.base import Observer
 from hasten.instrument.observe.log import Log
 from hasten.instrument.observe.places import is_users, place, place_of, users_frame
 from hasten.instrument.seams.loader_batches import Incomparable, leaves
+from hasten.instrument.seams.loader_random import random_states
 from hasten.instrument.seams.loader_torch import Config, missing, quietly, shadow
 
 _ROUNDS = 6  # batches of each worker that are compared
@@ -169,20 +170,9 @@ def _digest(value: Any) -> str:
 
 def _states(dataset: Any) -> dict[str, str]:
     """Digests of the states of the global generators, and of those that a dataset holds."""
-    states = {
-        "numpy.random": repr(numpy.random.get_state()[1].tolist()),  # type: ignore[index, union-attr]
-        "random": repr(random.getstate()),
-        "torch": repr(torch.get_rng_state().tolist()),
-    }
+    states = {f"the global state of {n}": repr(state) for n, state in random_states().items()}
     states |= {path: _state(generator) for path, generator, _ in _held(dataset)}
-    return {name: str(hash_of(state)) for name, state in states.items()}
-
-
-def hash_of(text: str) -> str:
-    """A digest that is the same in every process."""
-    import hashlib
-
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return {name: _digest(state) for name, state in states.items()}
 
 
 def _state(generator: Any) -> str:
