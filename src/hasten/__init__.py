@@ -1,1 +1,22 @@
-"""hasten makes PyTorch training faster on the script you already have, and proves it."""
+"""hasten makes PyTorch training faster on the script you already have, and proves it.
+
+For notebooks: `plan = hasten.tune(train)`, then `with hasten.applied(plan): train()`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hasten.notebook import applied, tune
+
+__all__ = ["applied", "tune"]
+
+
+def __getattr__(name: str) -> Any:
+    """The public functions need torch, which the command line must not wait for."""
+    if name in __all__:
+        from hasten import notebook
+
+        return getattr(notebook, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

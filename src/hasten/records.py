@@ -63,6 +63,7 @@ class LoaderFacts:
     not_owned_because: str | None = None
     dataset_items: int | None = None
     samples_seen: int = 0
+    pinned: bool = False
     items: ItemFacts | None = None  # None: data costs too little to have looked
 
 
@@ -184,6 +185,7 @@ class Outcome:
     shield: str = ""  # one line: what was protected, and what was not
     notes: tuple[str, ...] = ()
     data_free: Ratio | None = None  # the ceiling: with data free, this much faster
+    gain: float | None = None  # of the setting, as the search has measured it
 
 
 # --- parent to child -------------------------------------------------------------------------

@@ -27,6 +27,7 @@ LAYERS = {
     "report": 6,
     "tuning": 6,
     "commands": 7,
+    "notebook": 7,
     "__main__": 8,
     "__init__": 8,
 }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from hasten.commands.program import ScriptCommand, script_arguments
+from hasten.commands.program import ScriptCommand, Seconds, script_arguments
 from hasten.errors import HastenError
 
 if TYPE_CHECKING:
@@ -24,20 +24,47 @@ if TYPE_CHECKING:
     "plan_path",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="The plan; hasten.toml beside the script when not given.",
+    help="The plan; hasten.toml beside the script when not given. With --tune it is written.",
 )
 @click.option("--force", is_flag=True, help="Apply a plan made on another device or torch.")
 @click.option("--watch", is_flag=True, help="Record iterations, change nothing.")
+@click.option("--tune", is_flag=True, help="Tune during the first minutes, then go on.")
+@click.option(
+    "--budget",
+    type=Seconds(),
+    default=120.0,
+    show_default=True,
+    help="With --tune: seconds of measuring.",
+)
+@click.option(
+    "--allow",
+    type=click.Choice(["rounding"]),
+    multiple=True,
+    help="With --tune: also try what rounds in another way (bf16, fused, compiled).",
+)
 def command(
-    plan_path: Path | None, force: bool, watch: bool, module: bool, argv: tuple[str, ...]
+    plan_path: Path | None,
+    force: bool,
+    watch: bool,
+    tune: bool,
+    budget: float,
+    allow: tuple[str, ...],
+    module: bool,
+    argv: tuple[str, ...],
 ) -> None:
     """Run SCRIPT with its plan.
 
     Without a plan this is plain Python. The process becomes the script: signals, the terminal and
     the exit code are the script's own.
+
+    With --tune the first minutes of this training are what is measured: each sample is used once,
+    in order, what is found stays on, and the plan is saved for the next time. Only what keeps the
+    same bits is tried, unless --allow rounding is given.
     """
     arguments = script_arguments(module, argv)
     _check_there(arguments)
+    if tune:
+        become(arguments, _tuning_environment(arguments, plan_path, budget, allow, watch or force))
     if watch:
         become(arguments, _environment({}, {}, watch=True))
     plan = _find_plan(plan_path, arguments)
@@ -92,6 +119,29 @@ def _environment(
     return environment_for_run(
         setting=setting, fingerprint=fingerprint, watch=watch, env=os.environ
     )
+
+
+def _tuning_environment(
+    arguments: tuple[str, ...],
+    output: Path | None,
+    budget: float,
+    allow: tuple[str, ...],
+    contradicted: bool,
+) -> dict[str, str]:
+    from hasten.commands.script import folder
+    from hasten.instrument.launch import environment_for_call
+    from hasten.plan import FILE_NAME, writable
+
+    if contradicted:
+        raise click.UsageError("--tune makes a plan: --watch and --force do not go with it")
+    path = (output or folder(arguments) / FILE_NAME).absolute()
+    writable(path)
+    options = {
+        "request": {"budget": budget, "classes": ["exact", *allow]},
+        "arguments": list(arguments),
+        "output": str(path),
+    }
+    return environment_for_call("hasten.commands.inside:start", options, os.environ)
 
 
 def become(arguments: tuple[str, ...], env: Mapping[str, str]) -> NoReturn:

@@ -77,6 +77,7 @@ def command(
     path = _check(arguments, output, (*only, *skip))
     from hasten.report.progress import progress
     from hasten.tuning import session
+    from hasten.tuning.plans import make_plan
 
     request = session.TuneRequest(
         argv=arguments,
@@ -113,24 +114,6 @@ def _check(arguments: tuple[str, ...], output: Path | None, names: tuple[str, ..
     path = output or folder(arguments) / FILE_NAME
     writable(path)
     return path
-
-
-def make_plan(arguments: tuple[str, ...], outcome: Outcome) -> Plan:
-    """The plan that an outcome amounts to."""
-    from hasten.instrument.fingerprint import fingerprint
-    from hasten.plan import Plan, machine_fingerprint
-
-    profile = outcome.profile
-    module = arguments[0] == "-m"
-    device = machine_fingerprint(profile.device)["device"]
-    return Plan(
-        script=" ".join(arguments[:2]) if module else arguments[0],
-        arguments=arguments[2:] if module else arguments[1:],
-        setting=dict(outcome.setting),
-        evidence=outcome.tried,
-        confirmed=outcome.confirmed,
-        fingerprint={**fingerprint(profile), "device": device},
-    )
 
 
 def _write(plan: Plan, path: Path, outcome: Outcome) -> Path | None:

@@ -85,6 +85,19 @@ class Conductor:
                 root.uninstall()
         self._program = None
 
+    def uninstall(self) -> None:
+        """Take out everything, whatever is in force and however far it has come."""
+        if self.seams is not None:
+            self.seams.apply({})
+        if self._program is not None:
+            self._program.close()
+        for detector in (self._detector, self._late):
+            if detector is not None:
+                detector.stop()
+        self._detector = self._late = None
+        self.end_program(set())
+        self._optimizer_events.uninstall()
+
     @property
     def loop(self) -> Loop | None:
         """The training loop, once it is known."""

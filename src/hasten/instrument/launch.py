@@ -7,7 +7,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
+from hasten.optimisations import discover
 from hasten.records import Setting
 
 _ACTIVATE = Path(__file__).parent / "activate"
@@ -19,11 +21,14 @@ class ChildDescription:
 
     Attributes:
         mode: "serve" (does what the parent says), "run" (a plan is applied), "watch" (recorder
-            and owned loader at the script's own settings).
+            and owned loader at the script's own settings), "call" (an upper layer puts its own
+            program in: this one can't import it).
         socket: inherited descriptor of the protocol, in mode "serve".
-        setting: what to apply, in mode "run".
+        setting: what to apply, in mode "run"; in mode "serve" what the process was started for.
         fingerprint: what the plan was made on, in mode "run"; a difference is said on stderr.
         observe: with observers for a diagnosis, in mode "serve".
+        entry: "module:function" that is called with `options`, in mode "call".
+        options: for it.
         report: file to which mode "watch" writes its overhead counts at exit, or None.
     """
 
@@ -33,6 +38,8 @@ class ChildDescription:
     fingerprint: dict[str, str] = field(default_factory=dict)
     report: str | None = None
     observe: bool = False
+    entry: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 def cache_folder() -> Path:
@@ -49,10 +56,21 @@ def environment(description: ChildDescription, env: Mapping[str, str]) -> dict[s
     else:
         changed["PYTHONPATH"] = str(_ACTIVATE)
         changed["HASTEN_NO_PYTHONPATH"] = "1"
+    changed.update(_wanted(description.setting))
     changed["HASTEN_CHILD"] = json.dumps(asdict(description))
     # One compile cache for tuning and for the real run, so that the plan starts warm.
     changed.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
     return changed
+
+
+def _wanted(setting: Setting) -> dict[str, str]:
+    """Variables of optimisations that must be there before the process starts."""
+    units = discover()
+    wanted: dict[str, str] = {}
+    for name in setting:
+        if name in units:
+            wanted.update(units[name].environment(setting[name]))
+    return wanted
 
 
 def environment_for_run(
@@ -69,3 +87,10 @@ def environment_for_run(
         report=env.get("HASTEN_WATCH_REPORT"),
     )
     return environment(description, env)
+
+
+def environment_for_call(
+    entry: str, options: dict[str, Any], env: Mapping[str, str]
+) -> dict[str, str]:
+    """The environment in which `hasten run --tune` becomes the script."""
+    return environment(ChildDescription(mode="call", entry=entry, options=options), env)

@@ -51,6 +51,13 @@ class RootSeam(Protocol):
     def converted(self) -> int:
         """Convolution weights that lie in channels_last now."""
 
+    def place(self, device: str | None) -> None:
+        """Run calls on this device, with all that belongs to the root; None: on its own."""
+
+    @property
+    def device(self) -> str:
+        """Type of the device that its parameters are on."""
+
     def compile(self, options: dict[str, Any] | None) -> None:
         """Run calls through torch.compile with these keyword arguments; None: eager."""
 
@@ -77,6 +84,9 @@ class OptimizerSeam(Protocol):
 
     def realign(self) -> None:
         """Give gradients and state the memory layout that their parameters have now."""
+
+    def follow(self) -> None:
+        """Take its state to the devices that the parameters are on now."""
 
     def compile(self, on: bool) -> None:
         """Step through torch.compile; False: as the script has it."""
@@ -124,6 +134,13 @@ class LoaderSeam(Protocol):
 
     def reset(self) -> None:
         """Fetch as the script has it from the next batch on."""
+
+    def deliver(self, how: str | None, device: str) -> None:
+        """Hand batches out "pinned", or on the "device"; None: as they come."""
+
+    @property
+    def moved(self) -> int:
+        """Tensors that were pinned or copied since the last change."""
 
     @property
     def workers(self) -> int:
@@ -228,6 +245,7 @@ class Optimisation(ABC):
     name: ClassVar[str]
     numerics: ClassVar[Numerics]
     live: ClassVar[bool] = True  # can change between two iterations of one process
+    lingers: ClassVar[bool] = False  # ... but leaves traces: compared between siblings if possible
     fixes: ClassVar[tuple[str, ...]] = ()  # names of findings
     after: ClassVar[tuple[str, ...]] = ()  # optimisations that must be enabled before this one
     excludes: ClassVar[tuple[str, ...]] = ()

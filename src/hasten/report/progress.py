@@ -30,14 +30,14 @@ def describe(tried: Tried) -> str:
 class Lines:
     """Progress without a terminal: a line when something is finished, nothing in between."""
 
-    def __init__(self, stream: IO[str]) -> None:
-        self.stream = stream
+    def __init__(self, stream: IO[str], prefix: str = "") -> None:
+        self.stream, self._prefix = stream, prefix
         self._confirming = False
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
         """Write a line; a reader that has gone away is no reason to end a search."""
         try:
-            self.stream.write(safe(text, self.stream) + "\n")
+            self.stream.write(safe(self._prefix + text, self.stream) + "\n")
             self.stream.flush()
         except (BrokenPipeError, ValueError):
             return
@@ -45,32 +45,32 @@ class Lines:
     def watching(self, done: int, wanted: int) -> None:
         """Say once that the script is watched."""
         if not done:
-            self._say(f"starting the script, to watch {wanted} iterations")
+            self.say(f"starting the script, to watch {wanted} iterations")
 
     def profiled(self, profile: Profile) -> None:
         """Say how long an iteration takes."""
-        self._say(f"an iteration takes {1000 * profile.iteration:.1f} ms")
+        self.say(f"an iteration takes {1000 * profile.iteration:.1f} ms")
 
     def trying(self, name: str, value: Value, ratio: Ratio | None, pairs: int, left: float) -> None:
         """Nothing: the line comes when it is finished."""
 
     def compiling(self, what: str) -> None:
         """Say what is compiled, since nothing else may be heard for minutes."""
-        self._say(f"compiling for {what}, which is not part of the budget")
+        self.say(f"compiling for {what}, which is not part of the budget")
 
     def tried(self, tried: Tried) -> None:
         """Say what became of a candidate."""
-        self._say(describe(tried))
+        self.say(describe(tried))
 
     def confirming(self, ratio: Ratio | None, turns: int, left: float) -> None:
         """Say once that the plan is being confirmed."""
         if not self._confirming:
             self._confirming = True
-            self._say("confirming: the script as it is and the plan take turns")
+            self.say("confirming: the script as it is and the plan take turns")
 
     def note(self, text: str) -> None:
         """Say it."""
-        self._say(f"note: {text}")
+        self.say(f"note: {text}")
 
 
 class Display:

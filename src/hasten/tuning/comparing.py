@@ -95,6 +95,7 @@ class Bench:
     family: Family
     clock: Clock
     rng: random.Random
+    throw_away: bool = True  # batches may be repeated: nobody needs what is trained
     process_of: Callable[[Setting], Setting] = field(default_factory=lambda: start_part)
     _last: Setting | None = field(default=None)
 
@@ -140,9 +141,14 @@ class Bench:
 
 
 def start_part(setting: Setting) -> Setting:
-    """What of a setting takes a process of its own."""
+    """What of a setting is compared between processes."""
     units = discover()
-    return {name: value for name, value in setting.items() if not units[name].live}
+    return {n: v for n, v in setting.items() if not units[n].live or units[n].lingers}
+
+
+def nothing(setting: Setting) -> Setting:
+    """What of a setting is compared between processes where there is only this one."""
+    return {}
 
 
 def milliseconds(profile: Profile) -> list[float]:

@@ -17,7 +17,7 @@ from typing import IO
 from hasten.instrument import launch as launching
 from hasten.instrument.shield import launch as shield
 from hasten.instrument.shield.trackers import tracker_environment
-from hasten.records import Ended, Hello, Message, Note, decode, encode
+from hasten.records import Ended, Hello, Message, Note, Setting, decode, encode
 
 _TAIL = 16_000  # bytes of the script's own output that are kept for an error
 _START_SECONDS = 60.0  # until the interpreter answers
@@ -54,6 +54,7 @@ class Child:
     note: Callable[[str], None]
     cwd: str = field(default_factory=os.getcwd)
     observe: bool = False  # with observers, for a diagnosis
+    start_setting: Setting = field(default_factory=dict)  # what the process is started for
     _socket: socket.socket | None = None
     _process: shield.ShieldedProcess | None = None
     _errors: IO[bytes] | None = None
@@ -70,7 +71,10 @@ class Child:
         # Unlinked at once: whatever way this process ends, no file of it remains.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115, closed in close()
         description = launching.ChildDescription(
-            mode="serve", socket=theirs.fileno(), observe=self.observe
+            mode="serve",
+            socket=theirs.fileno(),
+            setting=self.start_setting,
+            observe=self.observe,
         )
         env = launching.environment(description, {**os.environ, **tracker_environment()})
         keep = env["TORCHINDUCTOR_CACHE_DIR"]

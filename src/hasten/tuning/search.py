@@ -47,6 +47,8 @@ class Scope:
     allow: frozenset[str] = frozenset()
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
+    inside: bool = False  # the real training: nothing that takes a process of its own
+    classes: frozenset[Numerics] = frozenset(Numerics)  # what units may declare
 
     def covers(self, name: str) -> bool:
         """Whether the unit may be tried at all."""
@@ -103,6 +105,12 @@ class Search:
         for unit in discover().values():
             if not self.scope.covers(unit.name):
                 continue
+            if self.scope.inside and not unit.live:
+                self._say_not(unit, "takes a process of its own, as hasten tune has it")
+                continue
+            if unit.numerics not in self.scope.classes:
+                self._say_not(unit, f"of class {unit.numerics.value}, which was not allowed")
+                continue
             applies = unit.applies(self.bench.profile, self.environment)
             found += [(unit, value) for value in applies.values]
             if not applies:
@@ -116,8 +124,11 @@ class Search:
     def _ceiling(self) -> Steps:
         """How much faster the loop is when batches cost nothing."""
         profile = self.bench.profile
-        if profile.loader is not None and profile.loader.workers == 0:
-            # Nothing loads beside the loop: it would be faster by what it waits, and no more.
+        alone = profile.loader is not None and profile.loader.workers == 0
+        if alone or not self.bench.throw_away:
+            # Where nothing loads beside the loop it would be faster by what it waits, and no more;
+            # with workers that is the least, as they also take cores. Holding a batch would
+            # train on it again and again.
             ratio = profile.iteration / max(profile.iteration - profile.phases["data"], 1e-9)
             self.found.data_free = Ratio(ratio, ratio, ratio)
             return

@@ -50,9 +50,9 @@ class RetainHeap(Optimisation):
 
     name: ClassVar[str] = "retain-heap"
     numerics: ClassVar[Numerics] = Numerics.EXACT
-    # Could be switched at any time, but what the heap looks like afterwards depends on what was in
-    # force before: a process that has kept its memory once never faults again as a fresh one does.
-    live: ClassVar[bool] = False
+    # What the heap looks like depends on what was in force before: a process that has kept its
+    # memory once never faults again as often as a fresh one does.
+    lingers: ClassVar[bool] = True
     order: ClassVar[int] = 12
 
     def __init__(self) -> None:

@@ -1,0 +1,27 @@
+"""From an outcome to the plan that it amounts to."""
+
+from __future__ import annotations
+
+from hasten.instrument.fingerprint import fingerprint
+from hasten.plan import Plan, machine_fingerprint
+from hasten.records import Outcome
+
+
+def make_plan(arguments: tuple[str, ...], outcome: Outcome) -> Plan:
+    """The plan of an outcome.
+
+    Args:
+        arguments: the script and its arguments as Python takes them.
+        outcome: of a tuning of it.
+    """
+    profile = outcome.profile
+    module = arguments[0] == "-m"
+    device = machine_fingerprint(profile.device)["device"]
+    return Plan(
+        script=" ".join(arguments[:2]) if module else arguments[0],
+        arguments=arguments[2:] if module else arguments[1:],
+        setting=dict(outcome.setting),
+        evidence=outcome.tried,
+        confirmed=outcome.confirmed,
+        fingerprint={**fingerprint(profile), "device": device},
+    )

@@ -1,0 +1,91 @@
+"""`hasten.tune` and `hasten.applied` in one process: found, undone, and in force when asked for."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import hasten
+from hasten.errors import HastenError
+from hasten.instrument import patching
+
+
+def make(epochs: int = 100, width: int = 64):
+    """A training function, and what it leaves behind of its last call."""
+    left: dict[str, object] = {}
+
+    def train() -> None:
+        torch.manual_seed(0)
+        x, y = torch.randn(256, width), torch.randint(0, 4, (256,))
+        loader = DataLoader(TensorDataset(x, y), batch_size=16, shuffle=True)
+        model = nn.Sequential(nn.Linear(width, 128), nn.ReLU(), nn.Linear(128, 4))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        left.update(model=model, optimizer=optimizer, ended=False, formats=set())
+        try:
+            for _ in range(epochs):
+                for inputs, labels in loader:
+                    optimizer.zero_grad(set_to_none=False)
+                    out = model(inputs)
+                    left["formats"].add(out.grad_fn.name())
+                    loss = nn.functional.cross_entropy(out, labels)
+                    loss.backward()
+                    optimizer.step()
+            left["ended"] = True
+        finally:
+            left["finally"] = True
+
+    return train, left
+
+
+def weights(left: dict[str, object]) -> list[torch.Tensor]:
+    return [p.detach().clone() for p in left["model"].parameters()]
+
+
+def test_a_function_is_tuned_and_everything_undone(tmp_path) -> None:
+    train, left = make(epochs=400)
+    plan = hasten.tune(train, budget=6, output=tmp_path / "plan.toml", skip=("compile",))
+    assert not left["ended"] and left["finally"]  # left in the middle, through its finally
+    assert any(row.pairs for row in plan.evidence)
+    assert (tmp_path / "plan.toml").exists()
+    assert not patching.in_force()
+    assert left["model"]._compiled_call_impl is None
+
+
+def test_a_short_function_is_called_again() -> None:
+    train, left = make(epochs=12)
+    plan = hasten.tune(train, budget=4, only=("fused-optimizer",))
+    assert left["finally"]
+    assert [row.name for row in plan.evidence] == ["fused-optimizer"]
+
+
+def test_a_plan_is_in_force_inside_the_block_only() -> None:
+    train, left = make(epochs=3)
+    train()
+    before = weights(left)
+    with hasten.applied({"fused-optimizer": "fused", "amp-bf16": True}):
+        train()
+    assert "ToCopyBackward0" in left["formats"]
+    assert left["optimizer"].param_groups[0]["fused"] is None  # as the script had it
+    train()
+    assert "ToCopyBackward0" not in left["formats"]
+    assert all(torch.equal(a, b) for a, b in zip(before, weights(left), strict=True))
+
+
+def test_an_exact_plan_trains_to_the_same_bits() -> None:
+    train, left = make(epochs=3)
+    train()
+    before = weights(left)
+    with hasten.applied({"grads-to-none": True}):
+        train()
+    assert all(torch.equal(a, b) for a, b in zip(before, weights(left), strict=True))
+
+
+def test_what_cannot_be_tuned_or_applied_is_said() -> None:
+    with pytest.raises(HastenError, match="without a backward pass"):
+        hasten.tune(lambda: None, budget=2)
+    with pytest.raises(HastenError, match="no optimisation is called"), hasten.applied({"x": 1}):
+        pass
+    with pytest.raises(HastenError, match="wants"), hasten.applied({"threads": -1}):
+        pass

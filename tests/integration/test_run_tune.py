@@ -1,0 +1,50 @@
+"""`hasten run --tune`: the training that counts is what is measured, and ends as it would have."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hasten.plan import load
+
+SCRIPT = Path(__file__).parent.parent / "scripts" / "tuned_inside.py"
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=ENVIRONMENT,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.mark.parametrize("epochs", ["60", "3"])
+def test_weights_and_random_state_are_those_of_plain_python(tmp_path: Path, epochs: str) -> None:
+    plan = tmp_path / "found.toml"
+    plain = run(str(SCRIPT), "--epochs", epochs, cwd=tmp_path)
+    tuning = ["-m", "hasten", "run", "--tune", "--budget", "12", "--plan", str(plan)]
+    tuned = run(*tuning, str(SCRIPT), "--epochs", epochs, cwd=tmp_path)
+    assert tuned.stdout == plain.stdout
+    assert "hasten: tuned for" in tuned.stderr or "nothing was tuned" in tuned.stderr
+    if epochs == "60":
+        assert load(plan).setting, tuned.stderr
+        assert all(row.numerics == "exact" for row in load(plan).evidence if row.pairs)
+
+
+def test_rounding_is_tried_when_it_is_allowed(tmp_path: Path) -> None:
+    plan = tmp_path / "found.toml"
+    tuning = ["-m", "hasten", "run", "--tune", "--allow", "rounding", "--budget", "8"]
+    done = run(*tuning, "--plan", str(plan), str(SCRIPT), "--epochs", "40", cwd=tmp_path)
+    assert "amp-bf16" in done.stderr or "fused-optimizer" in done.stderr
+    assert "weights" in done.stdout
