@@ -148,15 +148,20 @@ def test_a_slow_transform_is_no_matter_where_data_is_not(make_profile: Make) -> 
     times = LoaderTimes(
         fetch=0.1, collate=0.09, transforms=(TransformTime("Blur", 0.09, PLACE),), alone=0.1
     )
+    phases = {"data": 0.08}
     bound = Ceilings(data_free=WhatIf(0.1, 0.02, 3))
     free = Ceilings(data_free=WhatIf(0.1, 0.099, 3))
     unsure = Ceilings(data_free=WhatIf(0.1, 0.02, 3, sure=False))
     for name in ("slow-transform", "slow-collate"):
         examined = Examined(loader=times)
-        case = diagnosis(make_profile, examined=examined, ceilings=bound)
+        case = diagnosis(make_profile, phases=phases, examined=examined, ceilings=bound)
         assert found(name, case)[0].cost == pytest.approx(0.9 * 0.08)
         for ceilings in (free, unsure, Ceilings()):
-            assert not found(name, diagnosis(make_profile, examined=examined, ceilings=ceilings))
+            case = diagnosis(make_profile, phases=phases, examined=examined, ceilings=ceilings)
+            assert not found(name, case)
+        # Without workers it can't cost more than the loop was seen to wait.
+        case = diagnosis(make_profile, phases={"data": 0.01}, examined=examined, ceilings=bound)
+        assert not found(name, case) or found(name, case)[0].cost <= 0.01
 
 
 @pytest.mark.parametrize(

@@ -126,9 +126,21 @@ def gained(diagnosis: Diagnosis, name: str) -> WhatIf | None:
     return what_if if what_if is not None and what_if.sure and what_if.gain > 0 else None
 
 
+def data_gain(diagnosis: Diagnosis, least: float) -> float:
+    """Seconds an iteration that free data would surely save; 0 below `least` of an iteration.
+
+    Without workers it is no more than the loop was seen to wait.
+    """
+    free, loader = diagnosis.ceilings.data_free, diagnosis.profile.loader
+    if free is None or loader is None or not free.sure:
+        return 0.0
+    gain = free.gain if loader.workers else min(free.gain, diagnosis.phase("data"))
+    return gain if gain >= least * free.before else 0.0
+
+
 def free_cores(diagnosis: Diagnosis) -> int:
     """Whole cores that other programs leave to this process, at least 1."""
-    others = diagnosis.observed.facts.get("processor", {}).get("others", 0.0)
+    others = float(diagnosis.observed.facts.get("processor", {}).get("others", 0.0))
     return max(1, math.floor(diagnosis.environment.cores - others + _ROUND))
 
 

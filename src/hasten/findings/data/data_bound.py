@@ -22,7 +22,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from hasten.findings.base import Diagnosis, Finding, Found, Kind, milliseconds, percent, place_from
+from hasten.findings.base import (
+    Diagnosis,
+    Finding,
+    Found,
+    Kind,
+    data_gain,
+    milliseconds,
+    percent,
+    place_from,
+)
 
 _SHARE = 0.1  # of an iteration that must be saved
 
@@ -38,7 +47,8 @@ class DataBound(Finding):
     def look(self, diagnosis: Diagnosis) -> Iterator[Found]:
         """The loop is surely faster with data free."""
         free = diagnosis.ceilings.data_free
-        if free is None or not free.sure or free.gain < _SHARE * free.before:
+        gain = data_gain(diagnosis, _SHARE)
+        if free is None or not gain:
             return
         loader = diagnosis.examined.loader
         evidence = [
@@ -53,5 +63,5 @@ class DataBound(Finding):
             todo="make batches faster or beside the training; the findings on data say where",
             evidence=tuple(evidence),
             place=place_from(diagnosis.observed.facts.get("loaders", {}).get("iterated")),
-            cost=free.gain,
+            cost=gain,
         )

@@ -24,10 +24,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from hasten.findings.base import Diagnosis, Finding, Found, milliseconds, percent, place_from
+from hasten.findings.base import (
+    Diagnosis,
+    Finding,
+    Found,
+    data_gain,
+    milliseconds,
+    percent,
+    place_from,
+)
 
 _SHARE = 0.3  # of making a batch
-_BOUND = 0.05  # of an iteration that free data must save
+_BOUND = 0.1  # of an iteration that free data must save
+_COST = 0.05  # of an iteration
 
 
 class SlowCollate(Finding):
@@ -38,11 +47,11 @@ class SlowCollate(Finding):
 
     def look(self, diagnosis: Diagnosis) -> Iterator[Found]:
         """The loop is bound by data, and much of it is collating."""
-        loader, free = diagnosis.examined.loader, diagnosis.ceilings.data_free
-        if loader is None or not loader.fetch or loader.collate is None or free is None:
+        loader, gain = diagnosis.examined.loader, data_gain(diagnosis, _BOUND)
+        if loader is None or not loader.fetch or loader.collate is None:
             return
         share = loader.collate / loader.fetch
-        if share < _SHARE or not free.sure or free.gain < _BOUND * free.before:
+        if share < _SHARE or share * gain < _COST * diagnosis.iteration:
             return
         made = diagnosis.observed.facts.get("loaders", {}).get("made")
         yield Found(
@@ -51,8 +60,8 @@ class SlowCollate(Finding):
             evidence=(
                 f"{milliseconds(loader.collate)} of the {milliseconds(loader.fetch)} that a "
                 "batch takes in one process",
-                f"free data would save {milliseconds(free.gain)} an iteration",
+                f"free data would save {milliseconds(gain)} an iteration",
             ),
             place=loader.collate_place or place_from(made),
-            cost=share * free.gain,
+            cost=share * gain,
         )

@@ -24,10 +24,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from hasten.findings.base import Diagnosis, Finding, Found, milliseconds, percent
+from hasten.findings.base import (
+    Diagnosis,
+    Finding,
+    Found,
+    data_gain,
+    milliseconds,
+    percent,
+)
 
 _SHARE = 0.4  # of making a batch
-_BOUND = 0.05  # of an iteration that free data must save
+_BOUND = 0.1  # of an iteration that free data must save
+_COST = 0.05  # of an iteration
 
 
 class SlowTransform(Finding):
@@ -38,12 +46,12 @@ class SlowTransform(Finding):
 
     def look(self, diagnosis: Diagnosis) -> Iterator[Found]:
         """The loop is bound by data, and one class is most of it."""
-        loader, free = diagnosis.examined.loader, diagnosis.ceilings.data_free
-        if loader is None or not loader.fetch or not loader.transforms or free is None:
+        loader, gain = diagnosis.examined.loader, data_gain(diagnosis, _BOUND)
+        if loader is None or not loader.fetch or not loader.transforms:
             return
         slowest = loader.transforms[0]
         share = min(1.0, slowest.seconds / loader.fetch)
-        if share < _SHARE or not free.sure or free.gain < _BOUND * free.before:
+        if share < _SHARE or share * gain < _COST * diagnosis.iteration:
             return
         yield Found(
             summary=f"{slowest.name} is {percent(share)} of making a batch",
@@ -51,8 +59,8 @@ class SlowTransform(Finding):
             evidence=(
                 f"{milliseconds(slowest.seconds)} of the {milliseconds(loader.fetch)} that a "
                 "batch takes in one process",
-                f"free data would save {milliseconds(free.gain)} an iteration",
+                f"free data would save {milliseconds(gain)} an iteration",
             ),
             place=slowest.place or loader.item_place,
-            cost=share * free.gain,
+            cost=share * gain,
         )

@@ -44,8 +44,8 @@ class Training(Observer):
 
     def _wrap_scheduler(self, log: Log, base: type) -> None:
         """Schedulers call their own `step` once when they are made, which is told apart."""
-        classes: set[type] = {base, *_below(base)}
-        for cls in classes:
+        classes: list[type] = [base, *_below(base)]
+        for cls in dict.fromkeys(classes):
             if "step" in vars(cls):
                 log.wrap(cls, "step", "scheduler", _scheduler_facts, noun="scheduler")
 
@@ -72,7 +72,10 @@ class Training(Observer):
 
 
 def _below(base: type) -> list[type]:
-    return [c for cls in base.__subclasses__() for c in (cls, *_below(cls))]
+    found: list[type] = []
+    for cls in type.__subclasses__(base):
+        found += [cls, *_below(cls)]
+    return found
 
 
 def _scheduler_facts(scheduler: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
