@@ -77,6 +77,23 @@ def test_a_call_that_raises_is_logged_as_well() -> None:
     assert [e.count for e in log.events()] == [1]
 
 
+def test_a_script_that_compiles_a_wrapped_call_gets_the_original() -> None:
+    """With fullgraph=True anything that dynamo can't trace would be an exception."""
+    log, module = Log(), torch.nn.Linear(2, 2)
+    log.wrap(Thing, "work", "worked")
+    thing = Thing()
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return module(x) * thing.work(1)
+
+    compiled = torch.compile(step, backend="eager", fullgraph=True)
+    x = torch.ones(1, 2)
+    assert torch.equal(compiled(x), module(x) * 2)
+    log.restore()
+    torch._dynamo.reset()
+    assert not log.events()
+
+
 def test_the_log_does_not_grow_without_end() -> None:
     log = Log()
     for line in range(3000):

@@ -56,6 +56,8 @@ class Devices(Observer):
         from hasten.instrument.observe.conductor import COPY
 
         def copying(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return original(tensor, *args, **kwargs)
             recorder, at = self._recorder, users_frame()
             begun = time.perf_counter()
             recorder.enter(COPY)
@@ -74,7 +76,7 @@ class Devices(Observer):
         original = getattr(torch.Tensor, name)
 
         def reading(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            if tensor.device.type == "cpu" or not called_by_user():
+            if torch.compiler.is_compiling() or tensor.device.type == "cpu" or not called_by_user():
                 return original(tensor, *args, **kwargs)
             at, begun = users_frame(), time.perf_counter()
             try:

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from hasten.diagnosis import Event, Moment
 from hasten.instrument import patching
 from hasten.instrument.observe.places import place, users_frame
@@ -130,7 +132,8 @@ class Log:
         log = self
 
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            if not log._open:
+            # The script's own torch.compile traces the original, not what looks at frames.
+            if torch.compiler.is_compiling() or not log._open:
                 return original(*args, **kwargs)
             facts = describe(*args, **kwargs) if describe is not None else {}
             subject = log.subject(args[0], noun) if noun else ""
