@@ -117,11 +117,27 @@ def test_the_scale_is_read_off_the_quietest_tensor(gradient: dict[str, torch.Ten
     assert bounds.scale(found, weight) == pytest.approx(0.01, rel=1e-3)
 
 
-@given(st.integers(1, 16), st.lists(st.floats(-0.01, 0.01), min_size=1, max_size=8))
-def test_more_replays_never_widen_the_bound(count: int, draws: list[float]) -> None:
-    now = bounds.scale_bound(draws, count, BFLOAT16)
-    assert bounds.scale_bound(draws, count + 1, BFLOAT16) <= now
-    assert now >= bounds.SCALE_FLOOR
+@given(st.lists(st.floats(-0.01, 0.01), min_size=1, max_size=8))
+def test_more_replays_narrow_the_bound(draws: list[float]) -> None:
+    found = [bounds.scale_bound(draws, [0.001, -0.001] * n, BFLOAT16) for n in (4, 8, 12)]
+    assert found == sorted(found, reverse=True) and found[-1] >= bounds.SCALE_FLOOR
+
+
+def test_a_spread_that_rounding_cannot_explain_widens_nothing() -> None:
+    quiet = [0.001, -0.001] * 8
+    honest = bounds.scale_bound(quiet, [0.002, -0.002] * 8, BFLOAT16)
+    wild = bounds.scale_bound(quiet, [0.5, -0.5] * 8, BFLOAT16)
+    assert honest < wild <= bounds.SCALE_ERRORS * BFLOAT16.unit / 4 + 1e-9
+
+
+def test_only_draws_that_shorten_excuse_a_shorter_gradient() -> None:
+    shorter = [-0.02 + 0.0002 * (-1) ** k for k in range(16)]
+    same = [0.0002 * (-1) ** k for k in range(16)]
+    assert bounds.check_scale(shorter, [-0.018] * 16, BFLOAT16).passed
+    assert not bounds.check_scale(same, [-0.018] * 16, BFLOAT16).passed
+    assert not bounds.check_scale(shorter, [0.01] * 16, BFLOAT16).passed
+    # A candidate with a tenth of the draws' noise is excused a tenth of it.
+    assert not bounds.check_scale(shorter, [-0.018] * 16, BFLOAT16, noise=0.1).passed
 
 
 def test_holes_are_counted_among_entries_that_matter(gradient: dict[str, torch.Tensor]) -> None:
@@ -142,6 +158,40 @@ def test_roundings_have_the_size_of_the_format() -> None:
         y = x @ x
     error = bounds.errors({"y": overall(compare({"y": y}, {"y": x @ x}))})["y"]
     assert BFLOAT16.unit / 4 < error < 2 * BFLOAT16.unit
+
+
+def test_a_sum_errs_by_its_additions() -> None:
+    """In the full format a long sum of equal terms is moved by about sqrt(n) units."""
+    x = torch.ones(10_000)
+    with Rounding(FLOAT32, 1):
+        found = [float(x.sum()) / 10_000 - 1 for _ in range(20)]
+    largest = max(abs(f) for f in found)
+    assert 20 * FLOAT32.unit < largest <= 101 * FLOAT32.unit
+
+
+def test_the_mean_that_a_batch_norm_subtracts_errs_as_one() -> None:
+    """What remains of a bias before a batch norm is the error of that mean, times the entries."""
+    torch.manual_seed(0)
+    x = torch.randn(8, 4, 32, 32, requires_grad=True)
+    g = torch.ones(8, 4, 32, 32) * (torch.rand(8, 4, 32, 32) < 0.5)
+    left = []
+    for seed in range(3):
+        with Rounding(FLOAT32, seed):
+            y = torch.nn.functional.batch_norm(x, None, None, training=True)
+            (dx,) = torch.autograd.grad(y, x, g)
+        sums = dx.double().sum((0, 2, 3))
+        alone = FLOAT32.unit * dx.double().square().sum((0, 2, 3)).sqrt()
+        left.append(float((sums / alone).abs().max()))
+    assert max(left) > 30  # entries that err each alone would give about 1
+
+
+def test_statistics_are_updated_once_under_rounding() -> None:
+    norm = torch.nn.BatchNorm2d(3)
+    x = torch.randn(4, 3, 5, 5)
+    with Rounding(FLOAT32, 1):
+        norm(x)
+    mean = norm.running_mean
+    assert mean is not None and torch.allclose(mean, 0.1 * x.mean((0, 2, 3)), rtol=1e-4)
 
 
 def test_roundings_leave_the_random_state_and_the_masks_alone() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -155,6 +156,20 @@ BROKEN: dict[str, Any] = {
 }
 
 
+#: What the reason of a refusal has to say.
+CAUSES = {
+    "scaled_gradient": r"the (gradient|output) is 1\.0\d+ times the reference's",
+    "scaled_loss": r"the (gradient|output) is 1\.0\d+ times the reference's",
+    "dropped_entries": r"\d% of the gradient is lost",
+    "stale_statistics": "running_(mean|var)` is no longer updated: its statistics are stale",
+    "other_momentum": "buffer update error .* at `.*running_(mean|var)`",
+    "leaked_no_grad": "no gradient at `.*`: it is detached, or used under no_grad",
+    "other_masks": "another random stream",
+    "same_masks_always": "a dropout mask is used again",
+    "coarse": "(gradient|output) error",
+}
+
+
 def applies(fault: str, kind: str) -> bool:
     if fault in ("stale_statistics", "other_momentum"):
         return kind in ("cnn", "resnet", "gan")
@@ -194,3 +209,4 @@ def test_a_fault_is_refused(fault: str, kind: str, precision: str) -> None:
     proof = prove(KINDS[kind](), fault, PRECISIONS[precision])
     assert not proof.passed, proof
     assert proof.figure > proof.bound
+    assert re.search(CAUSES[fault], proof.reason), proof

@@ -71,7 +71,7 @@ def test_a_lost_group_is_refused(name: str) -> None:
     everyone = list(group["params"])
     proof = prove(script, FUSED, lambda: group.update(params=everyone[:-1]))
     assert not proof.passed
-    assert "`4.bias`" in proof.reason and proof.figure >= 1
+    assert proof.reason == "`4.bias` is no longer updated: the optimizer has lost it"
 
 
 def test_another_learning_rate_is_refused() -> None:
@@ -103,7 +103,7 @@ def test_old_strides_under_fused_are_refused(name: str) -> None:
     patching.restore(patch)
     honest = judge("x", "rounding", recording, script.switch, {}, FUSED, "optimizer")
     assert not broken.passed, broken
-    assert "error" in broken.reason and broken.figure > 0.1, broken
+    assert "weight`, its gradient and its state differ in strides" in broken.reason, broken
     assert honest.passed, honest
 
 

@@ -34,6 +34,11 @@ def clean() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+    release()
+
+
+def release() -> None:
+    """Take the seams off every script so far."""
     while _scripts:
         for root in _scripts.pop().roots:
             root.uninstall()

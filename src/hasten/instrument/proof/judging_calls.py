@@ -26,7 +26,7 @@ from hasten.instrument.proof.sensitivity import (
     fine_checks,
     measure,
 )
-from hasten.instrument.proof.streams import other_stream
+from hasten.instrument.proof.streams import Stream, compare_streams
 
 #: A model that differs from itself by more on the same input can't be compared with anything.
 _OWN_NOISE = 0.01
@@ -147,17 +147,20 @@ def _judge_rounding(
         return _Attempt(seen, _checked(call, sides, unit, own, (first, seen)), mode)
 
     best, note = attempt(seen), ""
-    if not best.passed and seen.drew:
+    if not best.passed and (seen.drew or first.drew):
         drawn = _with_float_draws(call, sides)
         other = None if drawn is None else attempt(drawn, FloatDraws)
         if other is not None and other.strain < best.strain / 2:
             best = other
             note = f"random numbers are drawn in {unit.name}; compared with the same ones"
-        elif _only_another_stream(call, sides, best):
+        elif (stream := _stream(call, sides, best)) is Stream.OTHER:
             return Verdict(best.checks, "statistics", "another random stream: statistics")
-    gradients = differences(best.seen, first, unit).gradients
+        elif stream is Stream.FIXED:
+            return Verdict([*best.checks, _same_numbers()], "rounding", note)
+    found = differences(best.seen, first, unit)
+    gradients = found.gradients
     if not best.passed:
-        return Verdict(best.checks + _causes(gradients), "rounding", note)
+        return Verdict(best.checks + _causes(found), "rounding", note)
     sensitivity = _sensitivity(call, sides, unit)
     fine = fine_checks(call, sensitivity, gradients, sides.reference, sides.candidate, best.mode)
     return Verdict(best.checks + fine, "rounding", note)
@@ -202,16 +205,26 @@ def _checks(first: Replay, seen: Replay, draws: list[Differences], unit: Format)
     )
 
 
-def _causes(gradients: Deviations) -> list[Check]:
-    """Failing checks that name the cause, when an error is one of scale or of holes."""
-    whole = overall(gradients)
-    excess = whole.projection - 1
+def _causes(found: Differences) -> list[Check]:
+    """Failing checks that name the cause, when an error is one of scale, of holes or of neglect."""
     causes = []
-    if whole.difference and excess**2 * whole.reference > 0.9 * whole.difference:
-        text = f"the gradient is {whole.projection:.4f} times the reference's"
-        causes.append(Check("scale", "gradient", abs(excess), SCALE_FLOOR, text, rank=1))
-    holes = check_lost(gradients, [], [left_out(gradients)])
+    for what, part in (("gradient is", found.gradients), ("output is", found.outputs)):
+        whole = overall(part)
+        excess = whole.projection - 1
+        if whole.difference and excess**2 * whole.reference > 0.9 * whole.difference:
+            text = f"the {what} {whole.projection:.4f} times the reference's"
+            causes.append(Check("scale", "gradient", abs(excess), SCALE_FLOOR, text, rank=1))
+    for name, d in found.updates.items():
+        if d.reference > d.floor and d.gone == d.reference:
+            text = f"`{name}` is no longer updated: its statistics are stale"
+            causes.append(Check("buffer", name, 1.0, 0.0, text, rank=2))
+    holes = check_lost(found.gradients, [], [left_out(found.gradients)])
     return [*causes, holes] if holes.rank and not holes.passed else causes
+
+
+def _same_numbers() -> Check:
+    text = "the random numbers are the same in every call: a dropout mask is used again"
+    return Check("random numbers", "", 1.0, 0.0, text, rank=2)
 
 
 def _structure(first: Replay, seen: Replay) -> list[Check]:
@@ -219,7 +232,8 @@ def _structure(first: Replay, seen: Replay) -> list[Check]:
     checks = []
     for name, gradient in first.gradients.items():
         if gradient is not None and seen.gradients.get(name) is None:
-            checks.append(Check("gradient", name, 1.0, 0.0, f"no gradient at `{name}`", rank=2))
+            text = f"no gradient at `{name}`: it is detached, or used under no_grad"
+            checks.append(Check("gradient", name, 1.0, 0.0, text, rank=2))
     for path, dtype in first.dtypes.items():
         now = seen.dtypes.get(path)
         if now is None or (now != dtype and path.startswith("output")):
@@ -239,10 +253,10 @@ def _with_float_draws(call: RecordedCall, sides: Sides) -> Replay | None:
         return None
 
 
-def _only_another_stream(call: RecordedCall, sides: Sides, attempt: _Attempt) -> bool:
+def _stream(call: RecordedCall, sides: Sides, attempt: _Attempt) -> Stream:
     if any(check.bound == 0.0 for check in attempt.checks):  # not finite, or missing
-        return False
-    return other_stream(call, sides.reference, sides.candidate)
+        return Stream.NEITHER
+    return compare_streams(call, sides.reference, sides.candidate)
 
 
 def _sensitivity(call: RecordedCall, sides: Sides, unit: Format) -> Sensitivity:

@@ -57,6 +57,8 @@ def judge_step(step: RecordedStep, sides: Sides) -> Verdict:
     if not checks:
         sides.reference()
         checks = _compared(step, first, seen, unit)
+        if not all(check.passed for check in checks):
+            checks += _causes(seen, updates)
     return Verdict(checks, "rounding", _skipped(step))
 
 
@@ -94,6 +96,19 @@ def _compared(step: RecordedStep, first: Steps, seen: Steps, unit: Format) -> li
     bound = check.bound + (unit.unit if unit.reduced else 0.0)
     text = f"the update is off by {check.figure:.2%} in scale, allowed {bound:.2%}"
     return [*checks, dataclasses.replace(check, worst="update", bound=bound, text=text)]
+
+
+def _causes(seen: Steps, updates: Deviations) -> list[Check]:
+    """Failing checks that name the cause, when it is one that can be seen."""
+    checks = []
+    for name, d in updates.items():
+        if d.reference > d.floor and d.gone == d.reference:
+            text = f"`{name}` is no longer updated: the optimizer has lost it"
+            checks.append(Check("update", name, 1.0, 0.0, text, rank=2))
+    for name in seen.misaligned:
+        text = f"`{name}`, its gradient and its state differ in strides, which this step ignores"
+        checks.append(Check("strides", name, 1.0, 0.0, text, rank=2))
+    return checks
 
 
 def _rounded(updates: Deviations, first: Steps, unit: Format) -> Deviations:

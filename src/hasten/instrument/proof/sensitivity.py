@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 
 from hasten.instrument.proof.bounds import (
+    SCALE_ERRORS,
     Check,
     Deviations,
     check_lost,
@@ -20,6 +22,7 @@ from hasten.instrument.proof.bounds import (
     lost_bound,
     scale,
     scale_bound,
+    scale_spread,
     spread,
     weights,
 )
@@ -29,7 +32,9 @@ from hasten.instrument.proof.rounding import Format, Noise, Rounding
 
 DRAWS = 3
 WANTED = 0.0065  # a bound below this shows a hundredth
-_MOST_DRAWS, _MOST_SECONDS = 16, 6.0
+_MOST_PAIRS, _MOST_SECONDS = 24, 6.0
+_LEAST_PAIRS = 4  # in a reduced format, where the first replay may err by a whole unit
+_DITHER = 0.4  # entries of output gradients are varied by so much
 
 
 @dataclass(frozen=True)
@@ -99,54 +104,93 @@ def fine_checks(
 ) -> list[Check]:
     """Whether the gradient is scaled or has holes, with the replays it takes to see 1 %.
 
-    Further replays are made in pairs at weights and inputs moved by one rounding, where the
-    candidate rounds independently.
+    Further replays are made in threes (reference, candidate, and a draw that rounds the reference
+    at random) at weights and inputs moved by one rounding, and with each entry of the output
+    gradient made up to 1.4 times longer or shorter for all three. Without that, an output gradient
+    that is nearly one number (that of a mean over many places) is rounded the same way in each of
+    its entries and in each replay, by up to a whole unit, which no averaging takes away; so
+    scaled, entries take other places between two numbers of the format, and their errors average
+    out, while a factor stays (subtractive dither: Schuchman 1964).
 
     Args:
         call: what is replayed.
-        sensitivity: of this call; draws are added to it.
+        sensitivity: of this call.
         first: the candidate's gradients against the reference's.
         reference: puts the reference into force.
         candidate: puts the candidate into force.
         mode: makes a context for the candidate's replays.
     """
-    unit, seen = sensitivity.unit, [first]
+    fine = _Fine(sensitivity.unit, weights(sensitivity.gradients), first, sensitivity.gradients)
     end = time.monotonic() + _MOST_SECONDS
-    weight = weights(sensitivity.gradients[:DRAWS])
-    while len(seen) < _MOST_DRAWS and not _seen_enough(sensitivity, weight, len(seen)):
-        if time.monotonic() > end:
-            break
-        seed = len(seen)
+    while len(fine.seen) <= _MOST_PAIRS and not fine.enough and time.monotonic() < end:
+        seed = len(fine.seen)
         candidate()
-        moved = _moved(call, unit, seed, mode() if mode else None)
+        seen = _moved(call, fine.unit, seed, mode() if mode else None).gradients
         reference()
-        seen.append(compare(moved.gradients, _moved(call, unit, seed).gradients))
-        if len(sensitivity.draws) < len(seen):
-            sensitivity.draws += measure(call, unit, 1, len(sensitivity.draws)).draws
-    draws = sensitivity.gradients
-    usual = statistics.fmean(spread(d, weight) for d in draws)
-    now = statistics.fmean(spread(d, weight) for d in seen)
-    scales = [scale(d, weight) for d in seen]
-    noise = now / usual if usual else 1.0
-    return [
-        check_scale([scale(d, weight) for d in draws], scales, unit, noise),
-        check_lost(first, [left_out(d) for d in draws], [left_out(d) for d in seen]),
-    ]
+        base = _moved(call, fine.unit, seed).gradients
+        with torch.compiler.set_stance("force_eager"):
+            drawn = _moved(call, fine.unit, seed, Rounding(fine.unit, 5000 + seed)).gradients
+        fine.add(compare(seen, base), compare(drawn, base))
+    return fine.checks()
 
 
-def _seen_enough(sensitivity: Sensitivity, weight: dict[str, float], count: int) -> bool:
-    """Whether so many replays of the candidate would show a hundredth."""
-    draws = sensitivity.gradients
-    scaled = scale_bound([scale(d, weight) for d in draws], count, sensitivity.unit)
-    lost = lost_bound([left_out(d) for d in draws], count)
-    return scaled <= WANTED and lost <= WANTED
+class _Fine:
+    """Scale and holes of a gradient over replays of the candidate, and over draws."""
+
+    def __init__(
+        self,
+        unit: Format,
+        weight: dict[str, float],
+        first: Deviations,
+        draws: Sequence[Deviations],
+    ) -> None:
+        self.unit, self._weight = unit, weight
+        self.seen, self._draws = [first], list(draws)
+        self._as_recorded = len(self._draws)  # draws before those made beside the candidate
+
+    def add(self, seen: Deviations, drawn: Deviations) -> None:
+        self.seen.append(seen)
+        self._draws.append(drawn)
+
+    @property
+    def _paired(self) -> tuple[list[Deviations], list[Deviations]]:
+        """Candidate and draws with the output gradient varied; as recorded while there are none."""
+        seen, draws = self.seen[1:], self._draws[self._as_recorded :]
+        return (seen, draws) if seen else (self.seen, self._draws)
+
+    def _scales(self) -> tuple[list[float], list[float]]:
+        seen, draws = self._paired
+        return [scale(d, self._weight) for d in seen], [scale(d, self._weight) for d in draws]
+
+    @property
+    def enough(self) -> bool:
+        """Whether so many replays of the candidate would show a hundredth."""
+        if self.unit.reduced and len(self.seen) <= _LEAST_PAIRS:
+            return False
+        seen, draws = self._scales()
+        # Here the spread counts in full: a fault may scale each replay otherwise.
+        noise = SCALE_ERRORS * scale_spread(seen, self.unit) / math.sqrt(len(seen))
+        scaled = max(noise, scale_bound(draws, seen, self.unit))
+        lost = lost_bound([left_out(d) for d in self._draws], len(self.seen))
+        return scaled <= WANTED and lost <= WANTED
+
+    def checks(self) -> list[Check]:
+        seen, draws = self._paired
+        usual = statistics.fmean(spread(d, self._weight) for d in draws)
+        now = statistics.fmean(spread(d, self._weight) for d in seen)
+        seen_scales, draw_scales = self._scales()
+        lost = [left_out(d) for d in self.seen]
+        return [
+            check_scale(draw_scales, seen_scales, self.unit, now / usual if usual else 1.0),
+            check_lost(self.seen[0], [left_out(d) for d in self._draws], lost),
+        ]
 
 
 def _moved(call: RecordedCall, unit: Format, seed: int, mode: Any = None) -> Replay:
-    """A replay at weights and inputs moved by one rounding, the same for the same seed."""
-    noise = Noise(unit.unit, 2000 + seed)
+    """A replay at moved weights, inputs and output gradients, the same for the same seed."""
+    noise, dither = Noise(unit.unit, 2000 + seed), Noise(_DITHER, 3000 + seed)
     with moved_parameters(call, noise):
-        return replay(call, move=noise.move, mode=mode)
+        return replay(call, move=noise.move, mode=mode, back=dither.moved)
 
 
 @contextmanager

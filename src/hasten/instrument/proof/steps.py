@@ -61,7 +61,7 @@ class RecordedStep:
 
 
 class Steps:
-    """What a few steps did: movement of each parameter, and state by name."""
+    """What a few steps did: movement of each parameter, state by name, and unlike strides."""
 
     def __init__(
         self,
@@ -78,6 +78,23 @@ class Steps:
             for key, value in trial.state.get(parameter, {}).items()
             if isinstance(value, torch.Tensor)
         }
+        self.misaligned = [n for n, p in zip(names, after, strict=True) if _misaligned(trial, p)]
+
+
+def _misaligned(trial: Optimizer, parameter: torch.Tensor) -> bool:
+    """Whether a gradient or state of a parameter's shape lies in memory in another order."""
+    beside = [parameter.grad, *trial.state.get(parameter, {}).values()]
+    return any(
+        isinstance(t, torch.Tensor) and t.shape == parameter.shape and not _same_order(t, parameter)
+        for t in beside
+    )
+
+
+def _same_order(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if a.layout != torch.strided or b.layout != torch.strided:
+        return True
+    sizes = zip(a.shape, a.stride(), b.stride(), strict=True)
+    return all(x == y for size, x, y in sizes if size > 1)
 
 
 def _parameters(optimizer: Optimizer) -> Iterator[torch.Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Callable
 from functools import partial
@@ -17,6 +18,7 @@ SEEDS = 8
 _DISTANCE = 1.6
 #: Squared distance from the same seed, in parts of what two streams give: 1 on average.
 _APART = 0.5
+_FIXED = 1e-3  # variance over seeds, candidate over reference: no random numbers are left in it
 _SPREAD = (0.6, 1.7)  # spread between streams, candidate over reference
 
 
@@ -44,9 +46,17 @@ class _Moments:
         return self.squares / max(1, self.count - 1)
 
 
-def other_stream(
+class Stream(enum.Enum):
+    """How a candidate's random numbers stand to the reference's."""
+
+    OTHER = "another stream"
+    FIXED = "the same numbers whatever the stream"
+    NEITHER = "the difference is of another kind"
+
+
+def compare_streams(
     call: RecordedCall, reference: Callable[[], None], candidate: Callable[[], None]
-) -> bool:
+) -> Stream:
     """Whether both sides differ as two random streams do, and in nothing else that can be seen.
 
     From the same seed, the gradients of two streams differ by the spread of both; over seeds,
@@ -63,14 +73,17 @@ def other_stream(
         seen.add(b)
         apart += overall(compare(b, a)).difference / SEEDS
     if not usual.variance or seen.mean.keys() != usual.mean.keys():
-        return False
+        return Stream.NEITHER
+    if seen.variance < _FIXED * usual.variance:
+        return Stream.FIXED
     both = seen.variance + usual.variance
     distance = sum(
         float((seen.mean[name] - mean).square().sum()) for name, mean in usual.mean.items()
     )
     ratio = math.sqrt(seen.variance / usual.variance)
-    return (
+    other = (
         apart > _APART * both
         and distance < _DISTANCE * both / SEEDS
         and _SPREAD[0] < ratio < _SPREAD[1]
     )
+    return Stream.OTHER if other else Stream.NEITHER
