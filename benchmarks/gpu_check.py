@@ -22,7 +22,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
+from hasten.environment import look
 from hasten.instrument.shield.launch import ShieldMode
+from hasten.optimisations import find
 from hasten.records import BlockDone, Failed, Profile, Proof, Prove, RunBlock, Setting, Watch
 from hasten.tuning.process import Child, Gone
 
@@ -31,6 +33,18 @@ SETTINGS: dict[str, Setting] = {
     "fused-optimizer fused": {"fused-optimizer": "fused"},
     "fused-optimizer foreach": {"fused-optimizer": "foreach"},
     "compile": {"compile": {}},
+    "compile reduce-overhead": {"compile": {"mode": "reduce-overhead"}},
+    "compile max-autotune": {"compile": {"mode": "max-autotune"}},
+    "cuda-graphs": {"cuda-graphs": True},
+    "amp-fp16": {"amp-fp16": True},
+    "matmul-precision": {"matmul-precision": "high"},
+    "channels-last": {"channels-last": True},
+    "channels-last, amp-bf16": {"channels-last": True, "amp-bf16": True},
+    "cudnn-benchmark": {"cudnn-benchmark": True},
+    "compiled-optimizer": {"compiled-optimizer": True},
+    "grads-to-none": {"grads-to-none": True},
+    "pinned-memory": {"pinned-memory": True},
+    "device-prefetch": {"device-prefetch": True},
     "all": {"amp-bf16": True, "fused-optimizer": "fused", "compile": {}},
 }
 PAIRS = 6
@@ -63,7 +77,7 @@ SCRIPT = textwrap.dedent(
     while True:
         for a, b in DataLoader(data, batch_size=8 * scale, shuffle=True):
             loss = nn.functional.cross_entropy(model(a.to(device)), b.to(device))
-            optimizer.zero_grad()
+            optimizer.zero_grad(set_to_none=False)
             loss.backward()
             optimizer.step()
     """
@@ -101,12 +115,17 @@ def check(kind: str, argv: tuple[str, ...], deadline: float) -> list[dict[str, o
     """Every setting on one kind of model."""
     rows: list[dict[str, object]] = []
     child: Child | None = None
+    profile: Profile | None = None
     for name, setting in SETTINGS.items():
         if time.monotonic() > deadline:
             print(f"{kind:12} {name:24} skipped: out of time")
             continue
         try:
-            child = child or begin(argv)
+            if child is None:
+                child, profile = begin(argv)
+            if reasons := not_applicable(setting, profile):
+                print(f"{kind:12} {name:24} not applicable: {reasons}")
+                continue
             row = one(child, setting)
         except Gone as gone:
             row, child = {"problem": f"{gone}\n{gone.tail[-2000:]}"}, None
@@ -118,13 +137,20 @@ def check(kind: str, argv: tuple[str, ...], deadline: float) -> list[dict[str, o
     return rows
 
 
-def begin(argv: tuple[str, ...]) -> Child:
+def not_applicable(setting: Setting, profile: Profile) -> str:
+    """Why a unit of this setting can't be tried here, in its own words."""
+    machine = look()
+    found = [(name, find(name).applies(profile, machine)) for name in setting]
+    return "; ".join(f"{name}: {answer.reason}" for name, answer in found if not answer)
+
+
+def begin(argv: tuple[str, ...]) -> tuple[Child, Profile]:
     """A child at its training loop."""
     child = Child(argv, ShieldMode.NONE, print)
     child.start()
     profile = child.ask(Watch(10, 10.0), 120.0)
     assert isinstance(profile, Profile), profile
-    return child
+    return child, profile
 
 
 def one(child: Child, setting: Setting) -> dict[str, object]:

@@ -37,7 +37,17 @@ _PATIENCE = float(
 #: Kept by Python itself for the whole run.
 _PYTHONS_OWN = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 #: Set by pytest, and by libraries once they are loaded.
-_NOT_OURS = ("PYTEST_", "KMP_", "TORCH_", "TORCHINDUCTOR_", "CUDA_", "TRITON_", "COLUMNS", "LINES")
+_NOT_OURS = (
+    "PYTEST_",
+    "KMP_",
+    "TORCH_",
+    "TORCHINDUCTOR_",
+    "_TORCHINDUCTOR_",
+    "CUDA_",
+    "TRITON_",
+    "COLUMNS",
+    "LINES",
+)
 
 
 @pytest.fixture(scope="session")

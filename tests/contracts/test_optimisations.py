@@ -68,6 +68,8 @@ def profiles(make: Make) -> Iterator[Profile]:
     yield make(zero_fills=1.0, untouched="layer.weight", float32_precision="mixed")
     yield make(roots=(change(root, convolutions=20),), cudnn_benchmark=True)
     yield make(roots=(change(root, convolutions=20, channels_last=20),))
+    yield make(device="cuda", roots=(change(root, device="cuda:0", convolutions=20),))
+    yield make(device="cuda", cudnn_benchmark=True, loader=change(loader, pinned=True))
     yield make(optimizers=(change(optimizer, compilable="its step was replaced"),))
 
 

@@ -84,7 +84,8 @@ class Clearing:
             self._patches.append(self._redirected(optimizer))
             handle = optimizer.register_step_pre_hook(self._before_step)
             # First, so that every other hook sees the gradients that the step will use.
-            optimizer._optimizer_step_pre_hooks.move_to_end(handle.id, last=False)
+            hooks: Any = optimizer._optimizer_step_pre_hooks
+            hooks.move_to_end(handle.id, last=False)
             self._handles.append(handle)
 
     def _redirected(self, optimizer: Optimizer) -> patching.Patch:
@@ -142,8 +143,8 @@ class Clearing:
         self._followed = True
         for parameter in self._parameters():
             if parameter.requires_grad and parameter.is_leaf:
-                hook = parameter.register_post_accumulate_grad_hook(self._reached)
-                self._handles.append(hook)
+                register: Any = parameter.register_post_accumulate_grad_hook
+                self._handles.append(register(self._reached))
 
     def _reached(self, parameter: torch.Tensor) -> None:
         self._waiting.pop(id(parameter), None)

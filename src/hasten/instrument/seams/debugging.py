@@ -50,7 +50,7 @@ class Debugging:
         """A backward pass begins; cheap enough for each."""
         if torch.is_anomaly_enabled():
             self.seen.add("anomaly")
-        if torch.autograd._profiler_enabled():
+        if _profiling():
             self.seen.add("profiler")
 
     @property
@@ -71,7 +71,7 @@ class Debugging:
         if "anomaly" in aids:
             self._anomaly_off()
         if "profiler" in aids:
-            enable = profiler._enable_profiler
+            enable = vars(profiler)["_enable_profiler"]
             self._patch(profiler, "_enable_profiler", _quiet(enable))
             _collect(False)
 
@@ -98,6 +98,10 @@ class Debugging:
         return checked
 
 
+def _profiling() -> bool:
+    return bool(torch.autograd._profiler_enabled())  # type: ignore[attr-defined]
+
+
 def _quiet(enable: Callable[..., Any]) -> Callable[..., Any]:
     """A profiler that starts anew (a schedule, another epoch) collects nothing either."""
 
@@ -112,5 +116,5 @@ def _quiet(enable: Callable[..., Any]) -> Callable[..., Any]:
 def _collect(on: bool) -> None:
     """Let a running profiler collect, or pause it; it stays alive either way."""
     toggle = getattr(torch._C._autograd, "_toggle_collection_dynamic", None)
-    if toggle is not None and torch.autograd._profiler_enabled():
-        toggle(on, set(torch.profiler.supported_activities()))
+    if toggle is not None and _profiling():
+        toggle(on, set(torch.profiler.supported_activities()))  # type: ignore[no-untyped-call]

@@ -15,8 +15,10 @@ _TINY = 2.0**-130  # a float32 below the smallest normal number, 2**-126
 _GRAIN = 1 << 16  # elements that torch gives to each thread at least, twice over
 _PAUSE_HARD = 2  # omp_pause_hard of OpenMP 5.0: threads end, new ones start when needed
 #: Backends and operations whose float32 precision has a switch of its own from torch 2.9 on.
-_PRODUCTS = (("generic", "all"), ("cuda", "matmul"), ("cuda", "conv"), ("mkldnn", "matmul"))
-_PRODUCTS += (("mkldnn", "conv"), ("cuda", "rnn"), ("mkldnn", "rnn"))
+_PRODUCTS: tuple[tuple[str, str], ...] = (
+    *(("generic", "all"), ("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn")),
+    *(("mkldnn", "matmul"), ("mkldnn", "conv"), ("mkldnn", "rnn")),
+)
 
 
 class ProcessFlags:
@@ -61,8 +63,8 @@ class ProcessFlags:
     def set_float32_precision(self, which: str | None) -> None:
         """Let products of float32 be computed in less; None: as the script has it."""
         if self._precision is None:
-            name = self.float32_precision
-            self._precision = (None if name == "mixed" else name), _parts()
+            now = self.float32_precision
+            self._precision = (None if now == "mixed" else now), _parts()
         name, parts = self._precision
         if which is not None:
             torch.set_float32_matmul_precision(which)

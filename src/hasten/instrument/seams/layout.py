@@ -61,8 +61,7 @@ def _convolves(module: nn.Module) -> bool:
 
 
 def _dense(tensor: torch.Tensor) -> bool:
-    lazy = isinstance(tensor, nn.parameter.UninitializedTensorMixin)
-    return not lazy and tensor.layout == torch.strided and tensor.dim() == 4
+    return not nn.parameter.is_lazy(tensor) and tensor.layout == torch.strided and tensor.dim() == 4
 
 
 def to_channels_last(value: Any) -> Any:

@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 from hasten.errors import HastenError
 from hasten.instrument import patching
 from hasten.instrument.seams import loader_fingerprint, loader_probe
+from hasten.instrument.seams.delivery import Delivery
 from hasten.instrument.seams.loader_batches import Replay
 from hasten.instrument.seams.loader_facts import describe
 from hasten.instrument.seams.loader_iterator import (
@@ -91,6 +92,7 @@ class OwnedLoader:
         self.events = events
         self.reason = why_not_owned(loader)
         self.target: Config | None = None
+        self.delivery: Delivery | None = None
         self.held = False
         self.replay: Replay | None = None
         self.pool_seconds: float | None = None
@@ -143,6 +145,20 @@ class OwnedLoader:
             raise HastenError(f"not a number of workers or of batches: {workers}, {prefetch}", 3)
         self._asked = Config.normal(workers, prefetch, persistent)
         self._aim()
+
+    def deliver(self, how: str | None, device: str) -> None:
+        """Hand batches out "pinned", or on the "device"; None: as they come.
+
+        Args:
+            how: see above.
+            device: its type, such as "cuda".
+        """
+        self.delivery = None if how is None else Delivery(how, device)
+
+    @property
+    def moved(self) -> int:
+        """Tensors that were pinned or copied since the last change."""
+        return 0 if self.delivery is None else self.delivery.moved
 
     def reset(self) -> None:
         """Fetch as the script has it from the next batch on."""

@@ -32,6 +32,7 @@ def describe(loader: DataLoader[Any], not_owned_because: str | None, samples: in
         not_owned_because=not_owned_because,
         dataset_items=None if iterable else _length(loader.dataset),
         samples_seen=samples,
+        pinned=bool(loader.pin_memory),
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from hasten.instrument.seams.placement import move_state
 from hasten.instrument.seams.stepping import CompiledStep, step_in_force
 
 _FLAGS = ("fused", "foreach")
@@ -52,6 +53,10 @@ class OptimizerHandle:
     def realign(self) -> None:
         """Give gradients and state the memory layout that their parameters have now."""
         align_state(self.optimizer)
+
+    def follow(self) -> None:
+        """Take its state to the devices that the parameters are on now."""
+        move_state(self.optimizer)
 
     def compile(self, on: bool) -> None:
         """Step through torch.compile; False: as the script has it."""

@@ -15,6 +15,7 @@ import torch
 
 from hasten.instrument import patching
 from hasten.instrument.seams.layout import Layout, to_channels_last, to_contiguous
+from hasten.instrument.seams.placement import move_module, to_device
 
 Call = Callable[..., Any]
 #: Sees one redirected call: (root, run, args, kwargs) -> the result of run(*args, **kwargs).
@@ -52,7 +53,8 @@ class Root:
         self._autocast: torch.dtype | None = None
         self._layout = Layout(module)
         self._own_dtypes: dict[str, torch.dtype] = {}  # of outputs under the script's autocast
-        self._device = _device_type(module)
+        self._device = self._own_device = _device_type(module)
+        self._placed = False
         self._patch: patching.Patch | None = None
 
     def install(self) -> None:
@@ -97,6 +99,13 @@ class Root:
         "bfloat16" or "float16"; "float32" turns off the autocast that the script is in.
         """
         self._autocast = getattr(torch, dtype) if dtype else None
+        self._changed()
+
+    def place(self, device: str | None) -> None:
+        """Run calls on this device, with all that belongs to the root; None: on its own."""
+        self._placed = device is not None
+        self._device = device or self._own_device
+        move_module(self.module, self._device)
         self._changed()
 
     def channels_last(self, on: bool) -> None:
@@ -146,6 +155,12 @@ class Root:
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """The call under the present setting, without events or observer."""
+        if self._placed:
+            args, kwargs = to_device(args, self._device), to_device(kwargs, self._device)
+            return to_device(self._in_layout(args, kwargs), self._own_device)
+        return self._in_layout(args, kwargs)
+
+    def _in_layout(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self._layout.on:
             return self._in_precision(args, kwargs)
         args, kwargs = to_channels_last(args), to_channels_last(kwargs)

@@ -124,7 +124,7 @@ class LossScaling:
             # the order of insertion, so `move_to_end` wouldn't do.
             hooks: Any = parameter._backward_hooks
             others = [(key, hook) for key, hook in hooks.items() if key != handle.id]
-            for key, hook in others:
+            for key, _ in others:
                 del hooks[key]
             hooks.update(others)
 
@@ -207,7 +207,8 @@ def _scheduler_classes() -> list[type]:
     while waiting:
         cls = waiting.pop()
         found[cls] = None
-        waiting += [c for c in cls.__subclasses__() if c not in found]
+        below: list[type] = cls.__subclasses__()
+        waiting += [c for c in below if c not in found]
     return [cls for cls in found if "step" in vars(cls)]
 
 

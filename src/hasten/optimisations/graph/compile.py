@@ -3,7 +3,8 @@
 What it does
     Calls of every root module run through `torch.compile`; the module object, its
     parameters and its checkpoint keys stay as they are. Shapes that vary are compiled once as
-    dynamic ones. Random numbers are drawn as eager code draws them.
+    dynamic ones. Random numbers are drawn as eager code draws them. On GPUs the modes
+    "reduce-overhead" (CUDA graphs) and "max-autotune" (kernels chosen by measuring) are tried too.
 
 Why it is faster
     Chains of small operations become one kernel each, which saves memory traffic and, on GPUs,
@@ -26,13 +27,16 @@ Source
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from hasten.optimisations.base import Applies, Numerics, Optimisation, Seams
 from hasten.records import Profile, Value
 
 if TYPE_CHECKING:
     from hasten.environment import Environment
+
+
+_MODES = ("reduce-overhead", "max-autotune")
 
 
 class Compile(Optimisation):
@@ -58,11 +62,21 @@ class Compile(Optimisation):
         if profile.device == "cpu" and not environment.compiler:
             return Applies(reason="no C++ compiler was found, which compiling for the CPU needs")
         vary = any(root.shapes_vary for root in profile.roots)
-        return Applies(values=({"dynamic": True} if vary else {},))
+        usual: Value = {"dynamic": True} if vary else {}
+        # CUDA graphs and tuned kernels are there for GPUs, and for shapes that stay the same.
+        modes = _MODES if profile.device == "cuda" and not vary else ()
+        return Applies(values=(usual, *({"mode": mode} for mode in modes)))
 
     def enable(self, seams: Seams, value: Value) -> None:
         """Compile at the next call, or go back to what was compiled before."""
-        options = {**value, "options": {"fallback_random": True}}
+        value = dict(value)
+        chosen: dict[str, Any] = {"fallback_random": True}
+        if mode := value.pop("mode", None):
+            from torch._inductor import list_mode_options
+
+            # torch.compile takes a mode or options; a mode is nothing but some options.
+            chosen = {**list_mode_options(mode), **chosen}
+        options = {**value, "options": chosen}
         for root in seams.roots:
             root.compile(options)
 
@@ -81,8 +95,10 @@ class Compile(Optimisation):
         return None
 
     def check(self, value: Value) -> None:
-        """A table that may hold `dynamic`."""
-        if not isinstance(value, dict) or set(value) - {"dynamic"}:
+        """A table that may hold `dynamic` and `mode`."""
+        if not isinstance(value, dict) or set(value) - {"dynamic", "mode"}:
             raise ValueError("a table such as { dynamic = true }, or an empty one")
+        if value.get("mode", _MODES[0]) not in _MODES:
+            raise ValueError('mode = "reduce-overhead" or "max-autotune"')
         if not isinstance(value.get("dynamic", False), bool):
             raise ValueError("dynamic = true or false")
