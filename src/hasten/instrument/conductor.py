@@ -97,6 +97,7 @@ class Conductor:
         self._detector = self._late = None
         self.end_program(set())
         self._optimizer_events.uninstall()
+        patching.restore_all()  # what units have replaced for good, such as dynamo's limits
 
     @property
     def loop(self) -> Loop | None:
