@@ -69,7 +69,9 @@ Pair = namedtuple("Pair", "images labels")
 
 def test_delivery_keeps_nested_batches_as_they_are() -> None:
     batch = {"pair": Pair(torch.ones(2, 3), [torch.zeros(2), "name"]), "n": 3}
-    delivery = Delivery("device", "cpu")
+    delivery = Delivery()
+    assert delivery(batch) is batch
+    delivery.set("device", "cpu")
     given = delivery(batch)
     assert type(given["pair"]) is Pair and given["n"] == 3
     assert given["pair"].labels[1] == "name"
@@ -94,8 +96,8 @@ def test_a_loader_delivers_in_order_and_stops_doing_so() -> None:
             seen += batch.tolist()
             owned = seams.owned(loader)
             assert owned is not None
-            owned.deliver("device" if place % 2 == 0 else None, "cpu")
-            assert owned.moved == 0
+            owned.delivery.set("device" if place % 2 == 0 else None, "cpu")
+            assert owned.delivery.moved == 0
         assert seen == list(range(12))
     finally:
         seams.close()
@@ -117,6 +119,8 @@ def test_a_root_trains_on_the_accelerator_and_comes_back() -> None:
     training = Images(torch.optim.AdamW, lr=1e-3)
     with seamed(training) as ours:
         assert ours.run([{}, {"accelerator": "cuda"}, {}]) == {}
+        proof = ours.prove("accelerator", "cuda")
+        assert proof.passed, proof
     assert all(p.device.type == "cpu" for p in training.model.parameters())
 
 

@@ -225,3 +225,13 @@ def test_a_module_whose_parameters_nobody_steps_keeps_its_zeros() -> None:
         ours.run([{}, NONE])
         other.zero_grad(set_to_none=False)
         assert all(p.grad is not None and not p.grad.any() for p in other.parameters())
+
+
+def test_fewer_workers_than_the_script_has_are_tried(make_profile: Any) -> None:
+    """Too many workers need no unit of their own."""
+    from dataclasses import replace
+
+    loader, machine = make_profile().loader, replace(look(), usable_cores=2.0)
+    many = make_profile(loader=replace(loader, workers=8, prefetch=2))
+    values = find("loader-workers").applies(many, machine).values
+    assert {value["workers"] for value in values} == {0, 1, 2}

@@ -57,7 +57,7 @@ class Random(Training):
             "conv": lambda: nn.Conv2d(width, width, 3, padding=1),
             "point": lambda: nn.Conv2d(width, width, 1),
             "norm": lambda: nn.GroupNorm(1, width),
-            "relu": lambda: nn.ReLU(),
+            "relu": nn.ReLU,
             "drop": lambda: nn.Dropout(0.25),
             "up": lambda: nn.ConvTranspose2d(width, width, 3, padding=1),
         }

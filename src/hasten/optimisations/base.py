@@ -123,6 +123,17 @@ class ItemsSeam(Protocol):
         """Items that came from what was kept, since `begin`."""
 
 
+class DeliverySeam(Protocol):
+    """What becomes of a batch between the loader and the script."""
+
+    def set(self, how: str | None, device: str) -> None:
+        """Hand batches out "pinned", or on the "device"; None: as they come."""
+
+    @property
+    def moved(self) -> int:
+        """Tensors that were pinned or copied since the last change."""
+
+
 class LoaderSeam(Protocol):
     """The training loader."""
 
@@ -135,12 +146,8 @@ class LoaderSeam(Protocol):
     def reset(self) -> None:
         """Fetch as the script has it from the next batch on."""
 
-    def deliver(self, how: str | None, device: str) -> None:
-        """Hand batches out "pinned", or on the "device"; None: as they come."""
-
     @property
-    def moved(self) -> int:
-        """Tensors that were pinned or copied since the last change."""
+    def delivery(self) -> DeliverySeam: ...
 
     @property
     def workers(self) -> int:

@@ -12,6 +12,7 @@ import torch
 from hasten.instrument.proof.state import AutocastState, ModuleState, RandomState
 from hasten.instrument.proof.structure import Rebuild, size_of, tensors_in
 from hasten.instrument.seams import scaling
+from hasten.instrument.seams.placement import move_module
 from hasten.instrument.seams.root import Call, Root
 
 Tensors = dict[str, torch.Tensor]
@@ -127,6 +128,8 @@ def replay(
         stack.enter_context(torch.enable_grad())
         stack.enter_context(call.state.in_force())
         stack.enter_context(call.autocast.in_force())
+        if call.root.placed:
+            move_module(module, call.root.device)  # copies stand in for the buffers
         args, kwargs, leaves = call.inputs(move)
         before = {name: b.detach().clone() for name, b in module.named_buffers()}
         attributes = _side_outputs(module)
@@ -140,11 +143,13 @@ def replay(
         outputs = {**_named_outputs(result), **_new_side_outputs(module, attributes)}
         with torch.autocast(call.root.device, enabled=False):
             gradients = _gradients(call, outputs, leaves, back)
+        updates = _updates(before, dict(module.named_buffers()))
+        home = call.root.own_device
         return Replay(
             outputs={path: tensor.detach() for path, tensor in outputs.items()},
-            gradients=gradients,
-            updates=_updates(before, dict(module.named_buffers())),
-            buffers=before,
+            gradients={n: None if g is None else g.to(home) for n, g in gradients.items()},
+            updates={name: tensor.to(home) for name, tensor in updates.items()},
+            buffers={name: tensor.to(home) for name, tensor in before.items()},
             drew=start.moved(),
             dtypes={path: tensor.dtype for path, tensor in outputs.items()},
         )

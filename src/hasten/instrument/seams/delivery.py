@@ -18,15 +18,21 @@ PINNED, DEVICE = "pinned", "device"
 class Delivery:
     """Pins batches, or takes them to a device, before the script gets them.
 
-    Args:
-        how: "pinned" or "device".
-        device: type of the device, such as "cuda".
-
     Attributes:
-        moved: tensors that were pinned or copied.
+        how: "pinned", "device", or None: as they come.
+        moved: tensors that were pinned or copied since the last change.
     """
 
-    def __init__(self, how: str, device: str) -> None:
+    def __init__(self) -> None:
+        self.set(None, "cpu")
+
+    def set(self, how: str | None, device: str) -> None:
+        """Hand batches out in another way from the next one on.
+
+        Args:
+            how: "pinned" or "device"; None: as they come.
+            device: its type, such as "cuda".
+        """
         self.how, self.device = how, torch.device(device)
         self.moved = 0
         self._stream = torch.Stream(self.device) if self._streams else None
@@ -38,6 +44,8 @@ class Delivery:
 
     def __call__(self, batch: Any) -> Any:
         """The batch as the script gets it: nested in the same way, everything else untouched."""
+        if self.how is None:
+            return batch
         from hasten.instrument.proof.structure import Rebuild
 
         change = self._pinned if self.how == PINNED else self._moved

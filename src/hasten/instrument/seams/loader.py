@@ -92,7 +92,7 @@ class OwnedLoader:
         self.events = events
         self.reason = why_not_owned(loader)
         self.target: Config | None = None
-        self.delivery: Delivery | None = None
+        self.delivery = Delivery()
         self.held = False
         self.replay: Replay | None = None
         self.pool_seconds: float | None = None
@@ -145,20 +145,6 @@ class OwnedLoader:
             raise HastenError(f"not a number of workers or of batches: {workers}, {prefetch}", 3)
         self._asked = Config.normal(workers, prefetch, persistent)
         self._aim()
-
-    def deliver(self, how: str | None, device: str) -> None:
-        """Hand batches out "pinned", or on the "device"; None: as they come.
-
-        Args:
-            how: see above.
-            device: its type, such as "cuda".
-        """
-        self.delivery = None if how is None else Delivery(how, device)
-
-    @property
-    def moved(self) -> int:
-        """Tensors that were pinned or copied since the last change."""
-        return 0 if self.delivery is None else self.delivery.moved
 
     def reset(self) -> None:
         """Fetch as the script has it from the next batch on."""

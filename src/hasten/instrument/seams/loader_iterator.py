@@ -73,8 +73,7 @@ class OwnedIterator(_BaseDataLoaderIter):
         events = self._owned.events
         events.fetching(loader)
         batch = self._replay() if self._owned.held else self._take()
-        if self._owned.delivery is not None:
-            batch = self._owned.delivery(batch)
+        batch = self._owned.delivery(batch)
         events.fetched(loader, batch)
         return batch
 
@@ -348,8 +347,7 @@ class WatchedIterator(_BaseDataLoaderIter):
             raise
         if self._owned.held and replay is None:
             self._owned.record(batch)
-        if self._owned.delivery is not None:
-            batch = self._owned.delivery(batch)
+        batch = self._owned.delivery(batch)
         events.fetched(self._loader, batch)
         return batch
 

@@ -53,8 +53,8 @@ class Root:
         self._autocast: torch.dtype | None = None
         self._layout = Layout(module)
         self._own_dtypes: dict[str, torch.dtype] = {}  # of outputs under the script's autocast
-        self._device = self._own_device = _device_type(module)
-        self._placed = False
+        self._device = self.own_device = _device_type(module)
+        self.placed = False
         self._patch: patching.Patch | None = None
 
     def install(self) -> None:
@@ -103,8 +103,8 @@ class Root:
 
     def place(self, device: str | None) -> None:
         """Run calls on this device, with all that belongs to the root; None: on its own."""
-        self._placed = device is not None
-        self._device = device or self._own_device
+        self.placed = device is not None
+        self._device = device or self.own_device
         move_module(self.module, self._device)
         self._changed()
 
@@ -155,9 +155,9 @@ class Root:
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """The call under the present setting, without events or observer."""
-        if self._placed:
+        if self.placed:
             args, kwargs = to_device(args, self._device), to_device(kwargs, self._device)
-            return to_device(self._in_layout(args, kwargs), self._own_device)
+            return to_device(self._in_layout(args, kwargs), self.own_device)
         return self._in_layout(args, kwargs)
 
     def _in_layout(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

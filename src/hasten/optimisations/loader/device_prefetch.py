@@ -62,16 +62,16 @@ class DevicePrefetch(Optimisation):
     def enable(self, seams: Seams, value: Value) -> None:
         """Copy from the next batch on."""
         if seams.loader is not None:
-            seams.loader.deliver("device", seams.device)
+            seams.loader.delivery.set("device", seams.device)
 
     def disable(self, seams: Seams) -> None:
         """Batches as they come."""
         if seams.loader is not None:
-            seams.loader.deliver(None, seams.device)
+            seams.loader.delivery.set(None, seams.device)
 
     def took_effect(self, seams: Seams, value: Value) -> str | None:
         """Some tensor was copied."""
-        moved = seams.loader.moved if seams.loader is not None else 0
+        moved = seams.loader.delivery.moved if seams.loader is not None else 0
         return None if moved else "batches hold no tensor that isn't on the device already"
 
     def check(self, value: Value) -> None:

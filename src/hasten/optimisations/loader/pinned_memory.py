@@ -58,16 +58,16 @@ class PinnedMemory(Optimisation):
     def enable(self, seams: Seams, value: Value) -> None:
         """Pin from the next batch on."""
         if seams.loader is not None:
-            seams.loader.deliver("pinned", seams.device)
+            seams.loader.delivery.set("pinned", seams.device)
 
     def disable(self, seams: Seams) -> None:
         """Batches as they come."""
         if seams.loader is not None:
-            seams.loader.deliver(None, seams.device)
+            seams.loader.delivery.set(None, seams.device)
 
     def took_effect(self, seams: Seams, value: Value) -> str | None:
         """Some tensor was pinned."""
-        moved = seams.loader.moved if seams.loader is not None else 0
+        moved = seams.loader.delivery.moved if seams.loader is not None else 0
         return None if moved else "batches hold no tensor that could be pinned"
 
     def check(self, value: Value) -> None:
