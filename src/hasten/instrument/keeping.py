@@ -38,16 +38,18 @@ def _cores() -> int:
     return max(1, int(usable_cores(os.cpu_count() or 1, Path("/"), os.environ)[0]))
 
 
-def fill(seams: LoopSeams, iterations: int) -> bool:
+def fill(seams: LoopSeams, iterations: int) -> int:
     """Keep what the next iterations and the workers ahead of them will ask for.
 
     Returns:
-        Whether anything was missing: the loop has stood still while workers went on.
+        Iterations that don't count now, since the loop has stood still while workers went on; 0
+        when nothing was missing.
     """
     loader = seams.loader
     if loader is None or UNIT not in seams.setting:
-        return False
-    return bool(loader.items.fill(iterations + loader.in_flight + 1, _cores()))
+        return 0
+    missing = loader.items.fill(iterations + loader.in_flight + 1, _cores())
+    return 1 + loader.in_flight if missing else 0
 
 
 def cost(seams: LoopSeams, setting: Setting) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from hasten.instrument.conductor import Conductor, Program
 from hasten.instrument.fingerprint import fingerprint
 from hasten.instrument.loop import Watched, optimizer_facts, root_facts
 from hasten.instrument.recorder import Iteration
-from hasten.optimisations import Numerics, discover
+from hasten.optimisations import Numerics, compiles, discover
 from hasten.records import (
     PHASES,
     BlockDone,
@@ -181,8 +181,7 @@ def _block(conductor: Conductor, command: RunBlock) -> Generator[None, Iteration
     while len(counted) < command.iterations:
         if _too_slow(command, counted, time.monotonic() - begun):
             break
-        if keeping.fill(seams, command.iterations - len(counted)):  # an epoch has begun
-            skip = 1 + seams.loader.in_flight
+        skip = keeping.fill(seams, command.iterations - len(counted)) or skip  # a new epoch
         iteration = yield
         if iteration.void:
             void += 1
@@ -210,7 +209,7 @@ def _warm_up(conductor: Conductor, least: int) -> Generator[None, Iteration, lis
     quiet, frames = 0, _frames(conductor)
     while len(warm) < _WARMUP_LIMIT:
         leftovers = seams.loader.leftovers if seams.loader is not None else 0
-        compiling = _compiles(seams.setting) and quiet < 2
+        compiling = compiles(seams.setting) and quiet < 2
         if len(warm) >= least and not leftovers and not compiling:
             break
         iteration = yield
@@ -218,10 +217,6 @@ def _warm_up(conductor: Conductor, least: int) -> Generator[None, Iteration, lis
         now = _frames(conductor)
         quiet, frames = (quiet + 1, now) if now == frames else (0, now)
     return warm
-
-
-def _compiles(setting: dict[str, Any]) -> bool:
-    return any(discover()[name].compiles for name in setting if name in discover())
 
 
 def _frames(conductor: Conductor) -> int:
@@ -252,7 +247,7 @@ def _block_done(
         void=void,
         phases=_mean_phases(counted),
         setup_seconds=setup,
-        compile_seconds=setup if _compiles(command.setting) else 0.0,
+        compile_seconds=setup if compiles(command.setting) else 0.0,
         pool_seconds=seams.loader.pool_seconds if seams.loader is not None else None,
         losses_finite=all(bool(torch.isfinite(loss)) for loss in losses),
         loss=float(losses[-1]) if losses else None,

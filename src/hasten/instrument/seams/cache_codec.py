@@ -140,7 +140,10 @@ class _Reader(pickle.Unpickler):
         value = flat.reshape(shape) if stride is None else flat.as_strided(shape, stride)
         if name is None:
             return value
-        return value.as_subclass(getattr(sys.modules["torchvision.tv_tensors"], name))
+        wrapped: torch.Tensor = value.as_subclass(
+            getattr(sys.modules["torchvision.tv_tensors"], name)
+        )
+        return wrapped
 
     def _array(self, dtype: str, shape: Any, order: Any, writeable: bool, buffer: int) -> Any:
         value = numpy.frombuffer(bytearray(self._buffers[buffer]), dtype)

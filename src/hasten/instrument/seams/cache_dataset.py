@@ -33,7 +33,8 @@ class CachedDataset:
 
     def _items(self) -> Items | None:
         _, items, renew = object.__getattribute__(self, _OWN)
-        return items if renew is None else renew()
+        found: Items | None = items if renew is None else renew()
+        return found
 
     def __getitem__(self, index: Any) -> Any:
         items = self._items()
@@ -61,7 +62,7 @@ class CachedDataset:
     def __delattr__(self, name: str) -> None:
         delattr(object.__getattribute__(self, _OWN)[0], name)
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:
         return type(object.__getattribute__(self, _OWN)[0])
 
