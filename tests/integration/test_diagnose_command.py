@@ -71,14 +71,16 @@ def test_a_person_sees_eighty_columns_of_plain_text() -> None:
     assert "finding_slow_transform.py:" in text and "def __call__(self, image):" in text
 
 
+@pytest.mark.slow
 def test_planted_data_costs_what_was_planted() -> None:
-    """Six milliseconds an iteration, by the clock."""
+    """Six milliseconds an iteration, on a machine with a core for it."""
     found = one(diagnosed("planted.py", budget=12.0), "data-bound")
     assert found["cost_ms"] == pytest.approx(6.0, rel=0.2)
-    assert found["code"] == "for x in loader:"
+    assert found["code"] == "for x in DataLoader(Items(), batch_size=1):"
 
 
+@pytest.mark.slow
 def test_a_planted_transform_costs_what_was_planted() -> None:
-    """Two milliseconds for each of the eight items of a batch, by the clock."""
+    """Two milliseconds for each of eight items, on a machine with a core for it."""
     found = one(diagnosed("finding_slow_transform.py", budget=12.0), "slow-transform")
     assert found["cost_ms"] == pytest.approx(16.0, rel=0.2)
