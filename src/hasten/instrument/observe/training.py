@@ -73,7 +73,8 @@ class Training(Observer):
 
 def _below(base: type) -> list[type]:
     found: list[type] = []
-    for cls in type.__subclasses__(base):
+    direct: list[type] = base.__subclasses__()
+    for cls in direct:
         found += [cls, *_below(cls)]
     return found
 
