@@ -210,3 +210,14 @@ def test_a_fault_is_refused(fault: str, kind: str, precision: str) -> None:
     assert not proof.passed, proof
     assert proof.figure > proof.bound
     assert re.search(CAUSES[fault], proof.reason), proof
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["scaled_gradient", "scaled_loss", "dropped_entries"])
+def test_a_hundredth_is_seen_in_twenty_trials_where_bfloat16_hides_it(fault: str) -> None:
+    """The output gradient of a U-Net is nearly one number, whose rounding is as large."""
+    for seed in range(20):
+        torch.manual_seed(seed)
+        proof = prove(KINDS["unet"](), fault, PRECISIONS["bf16"])
+        assert not proof.passed, (seed, proof)
+        assert re.search(CAUSES[fault], proof.reason), (seed, proof)

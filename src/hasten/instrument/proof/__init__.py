@@ -24,23 +24,20 @@ elements out of N in all:
     bound(g) = min(0.9, max(least, factor * max(max_D error, half the median over tensors)))
 
 and the same for all gradients as one vector (factor 2.5, cap 0.5: a turn by 30 degrees), for the
-outputs, and for what the call adds to buffers. The floor by the whole norm lets a gradient be noise
-that is zero but for rounding (a bias before batch norm). Measured over thirteen kinds of models,
-honest bfloat16 gives 0.4 to 1.2 times the largest draw (once 2.2: a layer norm's bias), so the
-factor is 4, and `least` is u. In float32, compiled code and other thread counts also reorder sums,
-which one rounding of the result doesn't show: up to 10 times a draw was seen, so the factor is 16
-and `least` 1.2e-5, a thousandth of the smallest fault that matters.
+outputs, and for what the call adds to buffers. The floor by the whole norm
+lets a gradient be noise that is zero but for rounding. `least` is u; in float32 the factor is 6 and
+`least` 1.2e-5, a thousandth of the smallest fault that matters. There, sums round at each addition
+and not once, and the draws round them so (`rounding`): a bias before a batch norm, whose gradient
+is nothing but such roundings, needs that.
 
 Bounds that wide would let a gradient pass that is 1 % too short, so two finer figures are judged
 that don't drown in noise, because they are means over a whole gradient: its scale along the
 reference, g_c.g_r / g_r.g_r, weighted towards the tensors with least noise, and the part of its
-entries that turned to exact zeros. Rounding has no preferred sign (but shortens by half the squared
-error, which the draws show), so candidate and draws must agree within
-one rounding and four standard errors. Where that bound is above 0.65 %, more replays are made in
-pairs at weights and inputs moved by one rounding, up to sixteen or six seconds. In twenty trials a
-factor of 1.01 was refused on every kind that was tried, except in bfloat16 on a U-Net (9 of 20):
-its output gradients are nearly one number, whose rounding hides the factor. One per cent of missing
-entries was refused on all of them.
+entries that turned to exact zeros. Rounding has no preferred sign, so over replays at moved
+weights, inputs and output gradients the mean scale must be 1 within four standard errors, less what
+the draws show that silent units shorten. In a reduced format there are six such replays or more, up
+to twenty-four or six seconds, until the bound is below 0.65 %. docs/bounds.md derives this, with
+what was measured.
 
 **statistics** Where a call draws random numbers, a candidate may differ by drawing others. Numbers
 that are only drawn in another format are compared again with both drawn in float32. Else eight

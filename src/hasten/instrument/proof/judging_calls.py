@@ -9,7 +9,6 @@ from typing import Any
 from hasten.instrument.proof.bounds import (
     SCALE_FLOOR,
     Check,
-    Deviations,
     check_errors,
     check_finite,
     check_lost,

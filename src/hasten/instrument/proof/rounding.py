@@ -8,9 +8,9 @@ The spread of a few such replays is the model's own sensitivity.
 A sum of n terms does not round once: each of its n additions does. In whatever order it runs, what
 comes out is the exact sum of terms that were each moved by at most about sqrt(n) units (Higham and
 Mary 2019: the backward error of summation, with probability), and neighbours are moved alike, since
-they share the additions that follow. So in a full format, whose sums err by that, the inputs of sums
-and products are moved by up to sqrt(n) units, each alone, and the result once more, which moves all
-of them together. The backward of a normalisation is taken apart into the sums it is made of: it
+they share the additions that follow. So in a full format, whose sums err by that, the inputs of
+sums and products are moved by up to sqrt(n) units, each alone, and the result once more, which
+moves all of them together. A normalisation is taken apart into the sums it is made of: its backward
 subtracts a mean, and if that mean is off by a rounding, so is every entry, in the same direction.
 This is what makes the gradient of a bias before a batch norm visible: it is a sum that cancels to
 nothing, of which only the errors of that mean remain. In a reduced format sums and statistics are
@@ -208,12 +208,12 @@ def _length(name: str, args: tuple[Any, ...]) -> float | None:
     if "scaled_dot_product" in name and len(matrices) > 2:
         return float(max(matrices[1].shape[-1], matrices[1].shape[-2]))
     if "conv" in name and len(matrices) > 1:
-        return matrices[1].numel() / min(matrices[1].shape[:2])
+        return float(matrices[1].numel() / min(matrices[1].shape[:2]))
     if any(part in name for part in _PRODUCTS) and matrices:
         return float(matrices[-2 if len(matrices) > 1 else 0].shape[-1])
     if "norm" in name and matrices:  # the statistics or weights among its arguments are as many
         sizes = [t.numel() for t in pytree.tree_leaves(args) if _is_float(t) and t.numel()]
-        return max(sizes) / min(sizes)
+        return float(max(sizes) / min(sizes))
     return None
 
 
@@ -265,6 +265,18 @@ class Noise:
         """The same in place."""
         with torch.no_grad():
             tensor.copy_(self.moved(tensor))
+
+    def dithered(self, value: torch.Tensor) -> torch.Tensor:
+        """A copy with entries multiplied by factors from 0.7 to 1.4, evenly in their logarithm.
+
+        That is one power of two: every entry meets every mantissa as often as any other, so that
+        what a format rounds away is on average the same part of each, however they cancel.
+        """
+        if value.layout != torch.strided:
+            return value
+        factor = torch.empty_like(value, dtype=torch.float32)
+        factor.uniform_(-0.5, 0.5, generator=self._generator(value.device))
+        return (value * factor.exp2()).to(value.dtype)
 
     def _generator(self, device: torch.device) -> torch.Generator:
         if device not in self._generators:

@@ -33,8 +33,7 @@ from hasten.instrument.proof.rounding import Format, Noise, Rounding
 DRAWS = 3
 WANTED = 0.0065  # a bound below this shows a hundredth
 _MOST_PAIRS, _MOST_SECONDS = 24, 6.0
-_LEAST_PAIRS = 4  # in a reduced format, where the first replay may err by a whole unit
-_DITHER = 0.4  # entries of output gradients are varied by so much
+_LEAST_PAIRS = 6  # in a reduced format, where the first replay may err by a whole unit
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ def fine_checks(
         candidate: puts the candidate into force.
         mode: makes a context for the candidate's replays.
     """
-    fine = _Fine(sensitivity.unit, weights(sensitivity.gradients), first, sensitivity.gradients)
+    fine = _Fine(sensitivity.unit, first, sensitivity.gradients)
     end = time.monotonic() + _MOST_SECONDS
     while len(fine.seen) <= _MOST_PAIRS and not fine.enough and time.monotonic() < end:
         seed = len(fine.seen)
@@ -140,17 +139,19 @@ class _Fine:
     def __init__(
         self,
         unit: Format,
-        weight: dict[str, float],
         first: Deviations,
         draws: Sequence[Deviations],
     ) -> None:
-        self.unit, self._weight = unit, weight
+        self.unit = unit
         self.seen, self._draws = [first], list(draws)
         self._as_recorded = len(self._draws)  # draws before those made beside the candidate
+        self._weight = weights(self._draws)
 
     def add(self, seen: Deviations, drawn: Deviations) -> None:
         self.seen.append(seen)
         self._draws.append(drawn)
+        # Of two elements, three draws may all be quiet by chance.
+        self._weight = weights(self._draws)
 
     @property
     def _paired(self) -> tuple[list[Deviations], list[Deviations]]:
@@ -188,9 +189,9 @@ class _Fine:
 
 def _moved(call: RecordedCall, unit: Format, seed: int, mode: Any = None) -> Replay:
     """A replay at moved weights, inputs and output gradients, the same for the same seed."""
-    noise, dither = Noise(unit.unit, 2000 + seed), Noise(_DITHER, 3000 + seed)
+    noise, dither = Noise(unit.unit, 2000 + seed), Noise(unit.unit, 3000 + seed)
     with moved_parameters(call, noise):
-        return replay(call, move=noise.move, mode=mode, back=dither.moved)
+        return replay(call, move=noise.move, mode=mode, back=dither.dithered)
 
 
 @contextmanager
