@@ -64,6 +64,7 @@ def test_it_steps_as_the_script_does(kind: Any) -> None:
     weights = training.weights()
     assert furthest(weights, plain(Scheduled(kind, lr=1e-3), 16)) < 1e-5
     assert len(stepped) == 16
+    assert isinstance(training.optimizer.param_groups[0]["lr"], float)
     assert 1 <= graphs <= 4
     assert hasattr(training.optimizer.step, "_wrapped_by_lr_sched")
     assert training.optimizer._opt_called

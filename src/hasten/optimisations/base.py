@@ -92,6 +92,10 @@ class OptimizerSeam(Protocol):
         """Step through torch.compile; False: as the script has it."""
 
     @property
+    def compilations(self) -> int:
+        """Steps in which something was compiled."""
+
+    @property
     def supports_fused(self) -> bool:
         """Whether this class has a fused implementation on the device of its parameters."""
 

@@ -7,6 +7,7 @@ they are flushed is seen from what a product of small numbers gives, in every th
 from __future__ import annotations
 
 import ctypes
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -103,25 +104,26 @@ def _set_part(part: tuple[str, str], value: str) -> None:
 
 
 def _restart_threads() -> None:
-    """End the pool of OpenMP threads, which has the control words of the past."""
-    pause = _find_symbol("omp_pause_resource_all")
-    if pause is not None:
+    """End the pools of OpenMP threads, which have the control words of the past.
+
+    Compiled code and other packages bring an OpenMP library of their own, with its own pool.
+    """
+    for pause in _symbols("omp_pause_resource_all"):
         pause(_PAUSE_HARD)
 
 
-def _find_symbol(name: str) -> Any:
-    """A function of the OpenMP library that torch has loaded; None: there is none."""
+def _symbols(name: str) -> list[Any]:
+    """A function in every OpenMP library that the process has loaded."""
     try:
         with open("/proc/self/maps", encoding="utf-8") as maps:
             paths = {line.split(maxsplit=5)[-1].strip() for line in maps if "omp" in line}
     except OSError:  # not Linux
-        return None
+        return []
+    found = []
     for path in sorted(p for p in paths if p.startswith("/") and ".so" in p):
-        try:
-            return getattr(ctypes.CDLL(path), name)
-        except (OSError, AttributeError):
-            continue
-    return None
+        with suppress(OSError, AttributeError):
+            found.append(getattr(ctypes.CDLL(path), name))
+    return found
 
 
 def denormal_share(tensors: list[torch.Tensor]) -> float:

@@ -64,6 +64,11 @@ class OptimizerHandle:
         self.steps = 0
 
     @property
+    def compilations(self) -> int:
+        """Steps in which something was compiled."""
+        return self._step.compilations
+
+    @property
     def compilable(self) -> str:
         """Why its step can't be compiled; empty: it can."""
         return self._step.hindrance

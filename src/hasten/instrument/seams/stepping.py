@@ -35,6 +35,32 @@ def step_in_force(optimizer: Optimizer) -> Step:
     return _IN_FORCE.get(optimizer) or raw_step(optimizer)
 
 
+class WithRates:
+    """A compiled step that is given learning rates as tensors.
+
+    Dynamo takes a number for a constant, and would compile anew for each that a schedule sets. The
+    groups hold numbers again afterwards, as the script and its schedulers expect.
+    """
+
+    def __init__(self, compiled: Step) -> None:
+        self._compiled = compiled
+        self._rates: list[torch.Tensor] = []
+
+    def __call__(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        """Step once."""
+        groups = [g for g in optimizer.param_groups if isinstance(g.get("lr"), float)]
+        own = [group["lr"] for group in groups]
+        while len(self._rates) < len(groups):
+            self._rates.append(torch.zeros(()))
+        for group, rate in zip(groups, self._rates, strict=False):
+            group["lr"] = rate.fill_(group["lr"])
+        try:
+            return self._compiled(optimizer, *args, **kwargs)
+        finally:
+            for group, number in zip(groups, own, strict=True):
+                group["lr"] = number
+
+
 class CompiledStep:
     """torch.compile around one optimizer's step."""
 
@@ -43,6 +69,7 @@ class CompiledStep:
         self._compiled: Step | None = None
         self._patch: patching.Patch | None = None
         self._capturable: list[Any] = []
+        self.compilations = 0  # steps in which something was compiled
 
     @property
     def hindrance(self) -> str:
@@ -60,7 +87,7 @@ class CompiledStep:
         if on:
             self._capturable = [g.get("capturable") for g in optimizer.param_groups]
             if self._compiled is None:
-                self._compiled = _compile(raw_step(optimizer))
+                self._compiled = WithRates(_compile(raw_step(optimizer)))
             _IN_FORCE[optimizer] = self._compiled
             self._patch = patching.replace(optimizer, "step", self._method())
             return
@@ -75,7 +102,11 @@ class CompiledStep:
 
         def run(optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
             # Looked up each time: a scheduler made meanwhile keeps calling this function.
-            return step_in_force(optimizer)(optimizer, *args, **kwargs)
+            before = _graphs()
+            try:
+                return step_in_force(optimizer)(optimizer, *args, **kwargs)
+            finally:
+                self.compilations += _graphs() != before
 
         hooked = Optimizer.profile_hook_step(run)
         own = vars(self._optimizer).get("step")
@@ -100,6 +131,13 @@ class CompiledStep:
                 state = self._optimizer.state.get(parameter, {})
                 if isinstance(state.get("step"), torch.Tensor) and not group.get("fused"):
                     state["step"] = state["step"].cpu()
+
+
+def _graphs() -> int:
+    """Graphs that dynamo has compiled in this process."""
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["unique_graphs"])
 
 
 def _compile(step: Step) -> Step:

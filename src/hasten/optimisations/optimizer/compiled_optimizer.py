@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from hasten.environment import Environment
 
 
+_MOST = 6  # steps that compile: state that appears, a rate that becomes a variable
 _WORTH = 0.03  # of an iteration; below it nothing can be won that would be seen
 
 
@@ -85,6 +86,8 @@ class CompiledOptimizer(Optimisation):
 
         if not any(optimizer.steps for optimizer in seams.optimizers):
             return "no optimizer has stepped"
+        if any(optimizer.compilations > _MOST for optimizer in seams.optimizers):
+            return "each new learning rate is compiled anew"
         if any("limit" in text for text in counters["unimplemented"]):
             return "dynamo has gone back to eager: too many variants were compiled"
         return None if counters["frames"]["ok"] else "nothing was compiled"
