@@ -22,8 +22,9 @@ from hasten.records import (
     RunBlock,
 )
 from hasten.statistics import Family
+from hasten.tuning.candidates import Scope
 from hasten.tuning.comparing import Bench, Fresh
-from hasten.tuning.search import Scope, Search
+from hasten.tuning.search import Search
 
 ITERATION = 0.02
 

@@ -15,8 +15,9 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from hasten.optimisations.base import Applies, Numerics, Optimisation, Seams
+from hasten.records import Setting
 
-__all__ = ["Applies", "Numerics", "Optimisation", "Seams", "discover", "find"]
+__all__ = ["Applies", "Numerics", "Optimisation", "Seams", "compiles", "discover", "find"]
 
 
 _ENTRY_POINTS = "hasten.optimisations"  # the group by which other packages add units
@@ -41,6 +42,11 @@ def _below(base: Any) -> Iterator[Any]:
     for cls in base.__subclasses__():
         yield cls
         yield from _below(cls)
+
+
+def compiles(setting: Setting) -> bool:
+    """Whether the first iterations under a setting compile."""
+    return any(discover()[name].compiles for name in setting if name in discover())
 
 
 def find(name: str) -> Optimisation:

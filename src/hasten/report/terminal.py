@@ -29,6 +29,7 @@ from hasten.report.phrases import (
 
 _BAR = 40  # columns of a bar for the whole iteration
 _LABEL = 33  # columns for what was tried
+_ELSEWHERE = "not applicable"
 _VAGUE = 2.0  # an interval this many times wider than its lower end says nothing
 _STYLES = {"faster": "green", "slower": "red", "refused": "yellow", "failed": "red"}
 _PHASES = {"data": "data wait", "optimizer": "optimizer step"}
@@ -102,9 +103,22 @@ def _table(tried: tuple[Tried, ...], columns: int) -> list[Text]:
     heading = _row("tried", "", "ratio", "interval", "verdict", "class")
     heading.stylize("bold")
     lines = [heading]
-    for entry in tried:
+    measured = [entry for entry in tried if entry.verdict != _ELSEWHERE]
+    for entry in measured:
         lines += _entry(entry, columns)
-    return lines if tried else [*lines, Text("  nothing")]
+    return [*lines, *([] if measured else [Text("  nothing")]), *_elsewhere(tried, columns)]
+
+
+def _elsewhere(tried: tuple[Tried, ...], columns: int) -> list[Text]:
+    """What is for other scripts or machines, each with its reason, in one paragraph a reason."""
+    names: dict[str, list[str]] = {}
+    for entry in tried:
+        if entry.verdict == _ELSEWHERE:
+            names.setdefault(entry.reason, []).append(entry.name)
+    lines = [Text(f"{_ELSEWHERE}:")] if names else []
+    for reason, those in names.items():
+        lines += _wrap(f"{', '.join(those)}: {reason}", columns, "  ", "dim")
+    return lines
 
 
 def _row(label: str, style: str, *cells: str) -> Text:

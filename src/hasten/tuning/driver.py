@@ -15,6 +15,7 @@ import psutil
 
 from hasten.errors import HastenError
 from hasten.instrument.shield.launch import ShieldMode
+from hasten.optimisations import compiles
 from hasten.records import BlockDone, Failed, Profile, Prove, RunBlock, Setting, Watch
 from hasten.tuning.comparing import Answer, Clock, Command, Fresh, start_part
 from hasten.tuning.listener import Listener
@@ -157,7 +158,7 @@ class Driver:
     def _limit(self, command: Command) -> float:
         count = command.iterations + command.warmup if isinstance(command, RunBlock) else 8
         limit = min(_STALLED, self.timeout) + count * self._usual * _PATIENCE
-        return limit + (_COMPILE_SECONDS if "compile" in command.setting else 0.0)
+        return limit + (_COMPILE_SECONDS if compiles(command.setting) else 0.0)
 
     def _gone(self, running: _Running, gone: Gone, command: Command) -> Answer:
         if gone.kind == "ended":

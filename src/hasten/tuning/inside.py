@@ -18,6 +18,7 @@ from hasten.instrument.programs import failure, obey
 from hasten.instrument.recorder import Iteration
 from hasten.optimisations import Numerics, discover
 from hasten.records import Outcome, Profile, Watch
+from hasten.tuning.candidates import Scope
 from hasten.tuning.comparing import (
     Answer,
     Bench,
@@ -29,7 +30,7 @@ from hasten.tuning.comparing import (
     nothing,
 )
 from hasten.tuning.listener import Listener
-from hasten.tuning.search import Scope, Search
+from hasten.tuning.search import Search
 
 _WATCHED = 120  # iterations, unless that takes too long
 _WATCH_SHARE = 0.1  # of the budget, at most

@@ -14,9 +14,10 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 
 from hasten.environment import Environment
-from hasten.optimisations import Numerics, Optimisation, discover
+from hasten.optimisations import Numerics, Optimisation, compiles, discover
 from hasten.records import Proof, Ratio, Setting, Tried, Value
 from hasten.statistics import Verdict
+from hasten.tuning.candidates import Candidate, Scope, collect, without_free_data
 from hasten.tuning.comparing import (
     Answer,
     Bench,
@@ -29,7 +30,6 @@ from hasten.tuning.comparing import (
 from hasten.tuning.listener import Listener
 from hasten.tuning.trial import WORTH_IT, Bundle, Trial, changes, row
 
-_DATA_MATTERS = 1.03  # a loop that data makes slower is at least this much faster without
 _FIRST_SHARE = 0.6  # of the budget is for candidates by themselves
 _LONG_COMPILE = 3.0  # seconds
 _LOOK = 4  # pairs of blocks that every candidate gets, if that takes no more than ...
@@ -38,21 +38,6 @@ _MORE = 2  # pairs between two decisions about who is next
 _CEILING_SECONDS = 0.08  # of the budget
 _PRUNE_SHARE = 0.25  # of the budget is kept for finding out which parts of a stack are needed
 _INTERACT = ("threads", "loader-workers")  # share the cores: tried again on top of a plan
-
-
-@dataclass(frozen=True)
-class Scope:
-    """What the user allows."""
-
-    allow: frozenset[str] = frozenset()
-    only: tuple[str, ...] = ()
-    skip: tuple[str, ...] = ()
-    inside: bool = False  # the real training: nothing that takes a process of its own
-    classes: frozenset[Numerics] = frozenset(Numerics)  # what units may declare
-
-    def covers(self, name: str) -> bool:
-        """Whether the unit may be tried at all."""
-        return name not in self.skip and (not self.only or name in self.only)
 
 
 @dataclass
@@ -81,10 +66,10 @@ class Search:
 
     def run(self) -> Steps:
         """The whole search."""
-        candidates = self._candidates()
+        candidates = collect(self.scope, self.bench.profile, self.environment, self._say_not)
         if any(unit.data_path for unit, _ in candidates):
             yield from self._ceiling()
-            candidates = self._without_free_data(candidates)
+            candidates = without_free_data(candidates, self.found.data_free, self._say_not)
         candidates.sort(key=lambda pair: pair[0].data_path)  # their limit is known
         rivals = self._rivals(candidates)
         while rivals:
@@ -99,23 +84,6 @@ class Search:
                 self._told(trial)
 
     # --- what to try -----------------------------------------------------------------------
-
-    def _candidates(self) -> list[tuple[Optimisation, Value]]:
-        found: list[tuple[Optimisation, Value]] = []
-        for unit in discover().values():
-            if not self.scope.covers(unit.name):
-                continue
-            if self.scope.inside and not unit.live:
-                self._say_not(unit, "takes a process of its own, as hasten tune has it")
-                continue
-            if unit.numerics not in self.scope.classes:
-                self._say_not(unit, f"of class {unit.numerics.value}, which was not allowed")
-                continue
-            applies = unit.applies(self.bench.profile, self.environment)
-            found += [(unit, value) for value in applies.values]
-            if not applies:
-                self._say_not(unit, applies.reason)
-        return found
 
     def _say_not(self, unit: Optimisation, reason: str) -> None:
         numerics = unit.numerics.value
@@ -137,17 +105,6 @@ class Search:
         yield from race.until(seconds)
         self.found.data_free = race.result.ratio
 
-    def _without_free_data(
-        self, candidates: list[tuple[Optimisation, Value]]
-    ) -> list[tuple[Optimisation, Value]]:
-        ceiling = self.found.data_free
-        if ceiling is None or ceiling.high >= _DATA_MATTERS:
-            return candidates
-        for unit in dict.fromkeys(unit for unit, _ in candidates if unit.data_path):
-            reason = f"data is free already: without any wait {ceiling.ratio:.2f}x at most"
-            self._say_not(unit, reason)
-        return [(unit, value) for unit, value in candidates if not unit.data_path]
-
     # --- one by one ------------------------------------------------------------------------
 
     def _trial(self, unit: Optimisation, value: Value, reference: Setting) -> Trial:
@@ -162,7 +119,7 @@ class Search:
         return [row(t) for t in self._trials if not t.told and t.race.result.pairs]
 
     def _round(
-        self, rivals: list[tuple[Optimisation, Value]], first: bool
+        self, rivals: list[Candidate], first: bool
     ) -> Generator[Command, Answer, Trial | None]:
         """Race everything against the plan so far, until one is best beyond doubt.
 
@@ -221,7 +178,7 @@ class Search:
         return max(1, min(_LOOK, int(_LOOK_SHARE * seconds / max(each, 1e-9))))
 
     def _turns(self, trial: Trial, pairs: int, seconds: float) -> Steps:
-        if trial.race.result.pairs == 0 and "compile" in trial.race.candidate:
+        if trial.race.result.pairs == 0 and compiles(trial.race.candidate):
             self.listener.compiling(" + ".join(trial.race.candidate))
         yield from trial.race.turns(pairs, seconds)
         if not trial.race.open:
@@ -286,11 +243,9 @@ class Search:
         self.found.setting = {**self.found.setting, **changes(winner.unit, winner.value)}
         self.found.plan_ratio *= winner.ratio()
 
-    def _rivals(
-        self, candidates: list[tuple[Optimisation, Value]]
-    ) -> list[tuple[Optimisation, Value]]:
+    def _rivals(self, candidates: list[Candidate]) -> list[Candidate]:
         """What may still help on top of the plan; what is tried again for its company last."""
-        fitting: list[tuple[Optimisation, Value]] = []
+        fitting: list[Candidate] = []
         for unit, value in candidates:
             before = any(unit is earlier for earlier, _ in fitting)
             if self._fits(unit, value) and not (unit.one_by_one and before):

@@ -11,11 +11,12 @@ from hasten.errors import HastenError
 from hasten.instrument.shield import scratch
 from hasten.instrument.shield.launch import ShieldMode, available_modes
 from hasten.records import Outcome, Profile
+from hasten.tuning.candidates import Scope
 from hasten.tuning.comparing import Bench, Clock, new_family
 from hasten.tuning.confirming import Confirmation, Confirmed, whole
 from hasten.tuning.driver import Driver
 from hasten.tuning.listener import Listener
-from hasten.tuning.search import Found, Scope, Search
+from hasten.tuning.search import Found, Search
 
 _WATCHED = 120  # iterations, unless that takes too long
 _WATCH_SHARE = 0.1  # of the budget, at most

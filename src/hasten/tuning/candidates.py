@@ -1,0 +1,67 @@
+"""What a search may try: units that the user allows and that apply to the script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hasten.environment import Environment
+from hasten.optimisations import Numerics, Optimisation, discover
+from hasten.records import Profile, Ratio, Value
+
+Candidate = tuple[Optimisation, Value]
+#: Told of a unit that is not tried, with the reason in a user's words.
+SayNot = Callable[[Optimisation, str], None]
+
+_DATA_MATTERS = 1.03  # a loop that data makes slower is at least this much faster without
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What the user allows."""
+
+    allow: frozenset[str] = frozenset()
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    inside: bool = False  # the real training: nothing that takes a process of its own
+    classes: frozenset[Numerics] = frozenset(Numerics)  # what units may declare
+
+    def covers(self, name: str) -> bool:
+        """Whether the unit may be tried at all."""
+        return name not in self.skip and (not self.only or name in self.only)
+
+    def objection(self, unit: Optimisation) -> str:
+        """Why a unit may not be tried in this kind of search, or an empty string."""
+        if self.inside and not unit.live:
+            return "takes a process of its own, as hasten tune has it"
+        if unit.numerics not in self.classes:
+            return f"of class {unit.numerics.value}, which was not allowed"
+        return ""
+
+
+def collect(
+    scope: Scope, profile: Profile, environment: Environment, say_not: SayNot
+) -> list[Candidate]:
+    """Every value of every unit that may be tried on this script."""
+    found: list[Candidate] = []
+    for unit in discover().values():
+        if not scope.covers(unit.name):
+            continue
+        applies = unit.applies(profile, environment)
+        reason = "" if applies else applies.reason
+        if reason or (reason := scope.objection(unit)):
+            say_not(unit, reason)
+            continue
+        found += [(unit, value) for value in applies.values]
+    return found
+
+
+def without_free_data(
+    candidates: list[Candidate], ceiling: Ratio | None, say_not: SayNot
+) -> list[Candidate]:
+    """The candidates without those of the data path, where data costs nothing anyway."""
+    if ceiling is None or ceiling.high >= _DATA_MATTERS:
+        return candidates
+    for unit in dict.fromkeys(unit for unit, _ in candidates if unit.data_path):
+        say_not(unit, f"data is free already: without any wait {ceiling.ratio:.2f}x at most")
+    return [(unit, value) for unit, value in candidates if not unit.data_path]
