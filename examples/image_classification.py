@@ -74,12 +74,14 @@ def main():
     model = models.resnet18(num_classes=len(train_loader.dataset.classes)).to(device)
     criterion = nn.CrossEntropyLoss()
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.epochs)
 
     for epoch in range(1, args.epochs + 1):
         train_loss, train_accuracy = train_one_epoch(
             model, train_loader, criterion, optimizer, device
         )
         val_loss, val_accuracy = evaluate(model, val_loader, criterion, device)
+        scheduler.step()
         print(
             f"epoch {epoch}: train loss {train_loss:.4f} accuracy {train_accuracy:.4f}, "
             f"val loss {val_loss:.4f} accuracy {val_accuracy:.4f}",
