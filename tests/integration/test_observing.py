@@ -53,7 +53,10 @@ def test_losses_are_equal_to_the_bit_and_events_have_their_lines(tmp_path: Path)
 
 
 def test_planted_time_is_found_in_its_phase(tmp_path: Path) -> None:
-    """Within 3 % or half a millisecond of what the script itself timed in the same iterations."""
+    """Within 3 % and a millisecond of what the script itself timed in the same iterations.
+
+    The millisecond is for what it does besides, on a machine whose cores are all taken by others.
+    """
     path, watched = tmp_path / "spent", 8
     argv = (str(SCRIPTS / "planted.py"), str(path))
     child = Child(argv, ShieldMode.NONE, print, cwd=str(tmp_path), observe=True)
@@ -69,4 +72,4 @@ def test_planted_time_is_found_in_its_phase(tmp_path: Path) -> None:
     for name in ("data", "forward", "backward", "optimizer", "other"):
         truth = statistics.fmean(row[name] for row in rows)
         seen = 1000 * observed.phases[name].mean
-        assert seen == pytest.approx(truth, rel=0.03, abs=0.5), name
+        assert seen == pytest.approx(truth, rel=0.03, abs=1.0), name

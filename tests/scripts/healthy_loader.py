@@ -11,7 +11,7 @@ model = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10)
 loader, validation = DataLoader(data, 128, shuffle=True), DataLoader(held, 128)
-for epoch in range(1000):
+for _ in range(1000):
     model.train()
     for x, y in loader:
         optimizer.zero_grad()
