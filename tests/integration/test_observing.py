@@ -64,11 +64,12 @@ def test_planted_time_is_found_in_its_phase(tmp_path: Path) -> None:
         child.start()
         child.ask(Watch(watched, 30.0), 120.0)
         observed = child.ask(Observe(50, 30.0), 120.0)
+        child.ask(RunBlock({}, 15, 0), 120.0)  # so that it writes
     finally:
         child.close()
     assert isinstance(observed, Observed) and observed.iterations == 50
     # The loop is recognised at the second backward pass; the third iteration is the first one.
-    rows = [json.loads(line) for line in path.read_text().splitlines()][2 + watched :][:50]
+    rows = json.loads(path.read_text())[2 + watched :][:50]
     for name in ("data", "forward", "backward", "optimizer", "other"):
         truth = statistics.fmean(row[name] for row in rows)
         seen = 1000 * observed.phases[name].mean

@@ -14,6 +14,7 @@ import pytest
 
 import hasten.tuning
 from hasten.commands import main, run, script
+from hasten.commands.program import COMMANDS
 from hasten.errors import HastenError
 from hasten.plan import Plan, dump, load, machine_fingerprint
 from hasten.records import Outcome
@@ -195,7 +196,7 @@ def test_an_empty_result_is_a_success(
     ("arguments", "expected"),
     [
         (["tun"], "no such command: tun; did you mean tune?"),
-        (["frobnicate"], "there are tune, run, env"),
+        (["frobnicate"], f"there are {', '.join(COMMANDS)}"),
         (["train.py"], "did you mean: hasten tune train.py?"),
         (["--verison"], "--version"),
         (["tune"], "no script given"),
