@@ -73,10 +73,10 @@ CASES = (
             ("cudnn-benchmark", True),
             ("cuda-graphs", True),
             ("allocator", "jemalloc"),
-            ("pinned-memory", True),
-            ("device-prefetch", True),
         )
     ),
+    Case("pinned-memory", True, "loop_validation_first.py"),
+    Case("device-prefetch", True, "loop_validation_first.py"),
 )
 
 
