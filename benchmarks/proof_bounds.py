@@ -1,7 +1,7 @@
 """How the proof's bounds hold: honest settings that must pass, planted faults that must not.
 
     python benchmarks/proof_bounds.py --trials 20 --lines FILE        # all; long
-    python benchmarks/proof_bounds.py --kinds unet --cases amp-bf16,scaled_gradient --lines FILE
+    python benchmarks/proof_bounds.py --kinds unet --cases bf16,scaled_gradient --lines FILE
     python benchmarks/proof_bounds.py --lines FILE --table            # only print what FILE holds
 
 Every case is tried on every kind of model of tests/unit/test_proof_zoo.py with so many seeds, and
