@@ -15,7 +15,7 @@ import hasten.optimisations
 from hasten.environment import Environment, Gpu, look
 from hasten.optimisations import Applies, Numerics, Optimisation, discover, find
 from hasten.plan import Plan, dump, load
-from hasten.records import Profile, Value
+from hasten.records import ItemFacts, Profile, Value
 
 UNITS = discover()
 SECTIONS = ("What it does", "Why it is faster", "When it helps", "Numerics", "Example", "Source")
@@ -46,6 +46,11 @@ def profiles(make: Make) -> Iterator[Profile]:
     yield make(device="mps", roots=(change(root, device="mps"),))
     yield make(loader=None, border="step")
     yield make(loader=change(loader, kind="iterable", length=None, dataset_items=None))
+    items = ItemFacts("", "decoded items", 1e5, 1e8, 5e-3, 1e-4, persistent=True, room=2**30)
+    yield make(loader=change(loader, items=items))
+    yield make(loader=change(loader, items=ItemFacts("items draw random numbers everywhere")))
+    yield make(loader=change(loader, items=change(items, room=1)))
+    yield make(loader=change(loader, items=change(items, kept_seconds=5e-3)))
     yield make(loader=change(loader, workers=8, prefetch=4, persistent=True))
     yield make(loader=change(loader, owned=False, not_owned_because="it is not torch's"))
     yield make(loader=change(loader, batch_size=None, collate="own", sampler="own"))

@@ -344,6 +344,8 @@ def follow(conductor: Conductor, setting: dict[str, Any], expected: dict[str, st
     seams.apply(usable)
     for name in sorted(set(setting) - set(usable)):
         _say(f"{name} from the plan can't be applied here: its seam was not found")
+    if keeping.UNIT in usable and seams.loader is not None and seams.loader.items.trouble:
+        _say(f"{keeping.UNIT} does nothing here: {seams.loader.items.trouble}")
     now = fingerprint(_profile(conductor, [], 1))
     for key in ("loader", "model", "optimizer"):
         if expected.get(key, now[key]) != now[key]:

@@ -136,8 +136,12 @@ def _given_up(trial: Trial) -> str:
 
 
 def _payback(compared: Compared) -> int | None:
-    """Iterations until the compile time is won back; None where it never is, or there was none."""
+    """Iterations until what it takes first is won back; None: never, or it takes nothing."""
     gain = compared.reference_iteration - compared.candidate_iteration
+    block = compared.block
+    if block is not None and block.fill_iterations and gain > 0:  # an epoch that gains nothing
+        first = compared.compile_seconds + block.fill_seconds
+        return round(block.fill_iterations + first / gain)
     if not compared.compile_seconds or gain <= 0:
         return None
     return round(compared.compile_seconds / gain)
