@@ -141,8 +141,10 @@ def _entry(entry: Tried, columns: int) -> Iterator[Text]:
         yield from _wrap(entry.reason, columns, "    ", "dim")
     if entry.payback_iterations is not None:
         iterations = count(entry.payback_iterations, "iteration")
-        compiled = f"{entry.compile_seconds:.0f} s of compiling are won back after {iterations}"
-        yield Text(f"    {compiled}", style="dim")
+        first = f"{entry.compile_seconds:.0f} s of compiling are won back after {iterations}"
+        if not entry.compile_seconds:  # kept items: the epoch that fills gains nothing
+            first = f"an epoch has to fill it first: won back after {iterations}"
+        yield Text(f"    {first}", style="dim")
 
 
 # --- what it comes to --------------------------------------------------------------------------
