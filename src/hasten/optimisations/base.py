@@ -33,6 +33,40 @@ class Applies:
         return bool(self.values)
 
 
+class SplittingSeam(Protocol):
+    """Parts of a batch in which a root's calls are made."""
+
+    def set(self, parts: int | None) -> None:
+        """Make calls in this many parts; None: as the script makes them."""
+
+    @property
+    def calls(self) -> int:
+        """Calls that were made in parts since the last change."""
+
+    @property
+    def trouble(self) -> str:
+        """Why calls are made as a whole; empty: they aren't."""
+
+
+class BlocksSeam(Protocol):
+    """The repeated blocks of a root."""
+
+    def set(self, every: int | None) -> None:
+        """Recompute each block, each second one, and so on; None: as the script has it."""
+
+    @property
+    def calls(self) -> int:
+        """Calls that will be recomputed, since the last change."""
+
+    @property
+    def found(self) -> int:
+        """Repeated blocks."""
+
+    @property
+    def trouble(self) -> str:
+        """Why blocks are called as the script has them; empty: they aren't."""
+
+
 class RootSeam(Protocol):
     """A root module whose calls can be redirected."""
 
@@ -60,6 +94,12 @@ class RootSeam(Protocol):
 
     def compile(self, options: dict[str, Any] | None) -> None:
         """Run calls through torch.compile with these keyword arguments; None: eager."""
+
+    @property
+    def splitting(self) -> SplittingSeam: ...
+
+    @property
+    def blocks(self) -> BlocksSeam: ...
 
     @property
     def calls(self) -> int:
@@ -265,6 +305,7 @@ class Optimisation(ABC):
     data_path: ClassVar[bool] = False  # helps only while the loop waits for data
     small: ClassVar[bool] = False  # quick to switch, and often a gain too small to tell alone
     one_by_one: ClassVar[bool] = False  # a later value only matters where those before it fail
+    searched: ClassVar[bool] = True  # False: tried on request only, since it saves no time
     needs: ClassVar[str] = ""  # the seam it speaks to: "roots", "optimizers", "loader" or none
     touches: ClassVar[str] = ""  # what is proven: "model", "optimizer", "both"; "": as `needs` says
     compiles: ClassVar[bool] = False  # the first iterations under it compile

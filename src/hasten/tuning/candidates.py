@@ -32,6 +32,8 @@ class Scope:
 
     def objection(self, unit: Optimisation) -> str:
         """Why a unit may not be tried in this kind of search, or an empty string."""
+        if not unit.searched and not (unit.live and unit.name in self.only):
+            return "buys memory, not time: hasten batch tries it"
         if self.inside and not unit.live:
             return "takes a process of its own, as hasten tune has it"
         if unit.numerics not in self.classes:

@@ -24,6 +24,25 @@ def tensors_in(value: Any) -> dict[str, torch.Tensor]:
     return dict(_walk(value, "", set(), 0))
 
 
+def plain_in(value: Any) -> dict[str, int | float | str]:
+    """Every number and text in a nested value by its path, but for those inside tensors."""
+    return dict(_plain(value, "", set(), 0))
+
+
+def _plain(
+    value: Any, path: str, seen: set[int], depth: int
+) -> Iterator[tuple[str, int | float | str]]:
+    if isinstance(value, (int, float, str)):
+        yield path, value
+        return
+    opaque = value is None or isinstance(value, (torch.Tensor, *_OPAQUE))
+    if opaque or id(value) in seen or depth > _DEPTH:
+        return
+    seen.add(id(value))
+    for name, item in _items(value):
+        yield from _plain(item, path + name, seen, depth + 1)
+
+
 def _walk(value: Any, path: str, seen: set[int], depth: int) -> Iterator[tuple[str, torch.Tensor]]:
     if value is None or isinstance(value, _OPAQUE) or id(value) in seen or depth > _DEPTH:
         return

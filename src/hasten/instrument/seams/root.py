@@ -14,8 +14,10 @@ from typing import Any, Protocol
 import torch
 
 from hasten.instrument import patching
+from hasten.instrument.seams.blocks import Blocks
 from hasten.instrument.seams.layout import Layout, to_channels_last, to_contiguous
 from hasten.instrument.seams.placement import move_module, to_device
+from hasten.instrument.seams.splitting import Splitting
 
 Call = Callable[..., Any]
 #: Sees one redirected call: (root, run, args, kwargs) -> the result of run(*args, **kwargs).
@@ -52,6 +54,8 @@ class Root:
         self._compiled: dict[str, Call] = {}
         self._autocast: torch.dtype | None = None
         self._layout = Layout(module)
+        self.splitting = Splitting(module)
+        self.blocks = Blocks(module)
         self._own_dtypes: dict[str, torch.dtype] = {}  # of outputs under the script's autocast
         self._device = self.own_device = _device_type(module)
         self.placed = False
@@ -169,23 +173,28 @@ class Root:
 
     def _in_precision(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._autocast is None:
-            result = self._run(*args, **kwargs)
+            result = self._forward(*args, **kwargs)
             if not self._own_dtypes and torch.is_autocast_enabled(self._device):
                 self._own_dtypes = _dtypes(result)
             return result
         if self._autocast is torch.float32:
             return self._without_autocast(args, kwargs)
         with torch.autocast(self._device, dtype=self._autocast):
-            result = self._run(*args, **kwargs)
+            result = self._forward(*args, **kwargs)
         if self.reduced_calls == 0:
             self.reduced_calls += self._run is not self._eager or _has_cast(result)
         # What follows the root (the loss, metrics) was written for float32.
         return _in_float32(result)
 
+    def _forward(self, *args: Any, **kwargs: Any) -> Any:
+        if self.splitting.on:
+            return self.splitting.call(self._run, args, kwargs)
+        return self._run(*args, **kwargs)
+
     def _without_autocast(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call in the formats of its parameters, with the outputs that the script knows."""
         with torch.autocast(self._device, enabled=False):
-            result = self._run(*_in_float32(args), **_in_float32(kwargs))
+            result = self._forward(*_in_float32(args), **_in_float32(kwargs))
         found = _dtypes(result)
         if found == self._own_dtypes or found.keys() != self._own_dtypes.keys():
             return result
