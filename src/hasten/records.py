@@ -16,6 +16,7 @@ from typing import Any, Union
 
 from hasten.diagnosis import Examined, Observed
 from hasten.errors import HastenError
+from hasten.verification import Follow, Followed
 
 #: The value of one optimisation in a setting: anything that JSON and TOML can both hold.
 Value = Any
@@ -342,6 +343,7 @@ Message = (
     | Profile
     | Observed
     | Examined
+    | (Follow | Followed)
 )
 _CLASSES: dict[str, type] = {c.__name__: c for c in typing.get_args(Message)}
 
@@ -360,8 +362,7 @@ def decode(line: bytes | str) -> Message:
     """
     try:
         fields = json.loads(line)
-        cls = _CLASSES[fields.pop("type")]
-        return typing.cast(Message, _build(cls, fields))
+        return typing.cast(Message, _build(_CLASSES[fields.pop("type")], fields))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise HastenError(f"not a message of hasten's protocol: {line!r} ({error})", 3) from error
 
@@ -391,6 +392,5 @@ def _restore(hint: Any, value: Any) -> Any:
     if typing.get_origin(hint) is tuple:
         return tuple(_restore(typing.get_args(hint)[0], item) for item in value)
     if typing.get_origin(hint) is dict:
-        inner = typing.get_args(hint)[1]
-        return {key: _restore(inner, item) for key, item in value.items()}
+        return {key: _restore(typing.get_args(hint)[1], item) for key, item in value.items()}
     return value

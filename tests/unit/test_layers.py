@@ -17,6 +17,7 @@ SOURCE = Path(hasten.__file__).parent
 LAYERS = {
     "errors": 0,
     "diagnosis": 0,
+    "verification": 0,
     "records": 1,
     "environment": 2,
     "statistics": 2,

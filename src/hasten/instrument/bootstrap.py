@@ -80,7 +80,14 @@ def begin(description: str) -> None:
 
         redirect.install_from(os.environ)
         patches = [trackers.patches_for, redirect.patches_for]
-    start = _starter(child)
+    seeding = None
+    if child.pair is not None:
+        from hasten.instrument.verify.seeding import Seeding
+
+        seeding = Seeding(child.pair)
+        seeding.begin()
+        patches.append(seeding.patches_for)
+    start = _starter(child, seeding)
 
     def callback_for(name: str) -> _Callback | None:
         wanted = [found for patch in patches if (found := patch(name)) is not None]
@@ -101,7 +108,7 @@ def _all_of(callbacks: list[_Callback]) -> _Callback:
     return call
 
 
-def _starter(child: Any) -> _Callback:
+def _starter(child: Any, seeding: Any = None) -> _Callback:
     """Connect to the parent now; what needs torch follows when torch is there."""
     if child.mode != "serve":
 
@@ -128,6 +135,9 @@ def _starter(child: Any) -> _Callback:
     def served(_: ModuleType) -> None:
         from hasten.instrument import start
 
-        ended[0] = start.start_served(channel, child.observe)
+        if seeding is None:
+            ended[0] = start.start_served(channel, child.observe)
+        else:
+            ended[0] = start.start_followed(channel, seeding)
 
     return served

@@ -29,6 +29,9 @@ class ChildDescription:
         observe: with observers for a diagnosis, in mode "serve".
         entry: "module:function" that is called with `options`, in mode "call".
         options: for it.
+        pair: which seeds to start from, in mode "serve": losses and counters are kept from the
+            first iteration on; None: nothing is seeded.
+        item_seeds: what is random in an item comes from seed, epoch and index.
         report: file to which mode "watch" writes its overhead counts at exit, or None.
     """
 
@@ -40,6 +43,8 @@ class ChildDescription:
     observe: bool = False
     entry: str = ""
     options: dict[str, Any] = field(default_factory=dict)
+    pair: int | None = None
+    item_seeds: bool = False
 
 
 def cache_folder() -> Path:

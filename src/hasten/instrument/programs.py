@@ -40,6 +40,7 @@ from hasten.records import (
     Stop,
     Watch,
 )
+from hasten.verification import Follow
 
 _WARMUP_LIMIT = 64  # uncounted iterations after a switch, at most
 _RECORD_TRIES = 4  # iterations in which a recording may come out complete
@@ -81,6 +82,10 @@ def obey(conductor: Conductor, command: Message) -> Generator[None, Iteration, M
         from hasten.instrument.observe import program  # only a diagnosis needs it
 
         return (yield from program.obey(conductor, command))
+    if isinstance(command, Follow):
+        from hasten.instrument.verify import program as following  # only a verification needs it
+
+        return (yield from following.obey(conductor, command))
     raise TypeError(f"{type(command).__name__} is not a command")
 
 

@@ -15,6 +15,7 @@ from hasten.instrument.conductor import Conductor
 from hasten.instrument.launch import ChildDescription
 from hasten.instrument.programs import follow, observe, serve
 from hasten.instrument.recorder import FORWARD, Recorder
+from hasten.instrument.verify.seeding import Seeding
 from hasten.records import Ended
 
 _CALIBRATION = 20_000  # crossings that are timed to say what one costs
@@ -34,6 +35,28 @@ def start_served(channel: Channel, observe: bool = False) -> Callable[[], Ended]
     conductor.install()
 
     def ended() -> Ended:
+        return Ended(conductor.begun, conductor.backwards, conductor.steps)
+
+    return ended
+
+
+def start_followed(channel: Channel, seeding: Seeding) -> Callable[[], Ended]:
+    """Serve a parent that verifies a plan: everything is counted from the first iteration on.
+
+    Args:
+        channel: to the parent.
+        seeding: of this process.
+
+    Returns:
+        What to say when the script comes to its end; the whole account is sent before.
+    """
+    from hasten.instrument.verify.conductor import FollowingConductor
+
+    conductor = FollowingConductor(lambda c: serve(c, channel), seeding)
+    conductor.install()
+
+    def ended() -> Ended:
+        channel.send(conductor.followed(None, ended=True))
         return Ended(conductor.begun, conductor.backwards, conductor.steps)
 
     return ended

@@ -20,6 +20,7 @@ from hasten.instrument.shield.trackers import tracker_environment
 from hasten.records import Ended, Hello, Message, Note, Setting, decode, encode
 
 _TAIL = 16_000  # bytes of the script's own output that are kept for an error
+_OUTPUT = 64_000_000  # ... and for a metric
 _START_SECONDS = 60.0  # until the interpreter answers
 _END_SECONDS = 30.0  # until a script that has said it is at its end is gone
 
@@ -55,6 +56,8 @@ class Child:
     cwd: str = field(default_factory=os.getcwd)
     observe: bool = False  # with observers, for a diagnosis
     start_setting: Setting = field(default_factory=dict)  # what the process is started for
+    pair: int | None = None  # from which seeds, where everything is counted from the start
+    item_seeds: bool = False
     _socket: socket.socket | None = None
     _process: shield.ShieldedProcess | None = None
     _errors: IO[bytes] | None = None
@@ -75,6 +78,8 @@ class Child:
             socket=theirs.fileno(),
             setting=self.start_setting,
             observe=self.observe,
+            pair=self.pair,
+            item_seeds=self.item_seeds,
         )
         env = launching.environment(description, {**os.environ, **tracker_environment()})
         keep = env["TORCHINDUCTOR_CACHE_DIR"]
@@ -167,12 +172,16 @@ class Child:
         self.close()
         return _explain(status, tail, ended)
 
-    def _tail(self) -> str:
+    def _tail(self, most: int = _TAIL) -> str:
         if self._errors is None:
             return ""
-        size = self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, size - _TAIL))
-        return self._errors.read().decode(errors="replace")
+        handle = self._errors.fileno()  # the script writes to the same place in it: no seek
+        start = max(0, os.fstat(handle).st_size - most)
+        return os.pread(handle, most, start).decode(errors="replace")
+
+    def output(self) -> str:
+        """What the script has written so far, to standard output and error; the last 64 MB."""
+        return self._tail(_OUTPUT)
 
     def close(self) -> None:
         """Kill whatever is left of the run and remove its scratch."""

@@ -54,7 +54,7 @@ def _next_indices(owned: OwnedLoader, count: int) -> list[Any]:
     """The script's next index batches, which it still gets; at an epoch's end the last ones."""
     iterator = owned._iterator()
     indices = [] if iterator is None else iterator.upcoming(count)[0]
-    return indices if len(indices) > 1 else list(owned._recent)
+    return indices if len(indices) > 1 else list(owned.recent)
 
 
 def _made_here(loader: DataLoader[Any], indices: list[Any], seconds: float) -> LoaderTimes:

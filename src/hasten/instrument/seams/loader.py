@@ -80,6 +80,7 @@ class OwnedLoader:
         pool_seconds: what the last start of a pool took, from its creation to its first batch.
         batches: that were delivered so far; held ones aren't counted.
         samples: likewise.
+        recent: index batches that were delivered last, the latest at the end.
         not_persistent_because: why the last pool doesn't outlive its epoch although configured.
         events: whom to tell.
         staleness: whether the script was caught changing its dataset under our workers.
@@ -103,7 +104,7 @@ class OwnedLoader:
         self._asked: Config | None = None
         self._unmarkable: Config | None = None
         self._collates = loader._auto_collation
-        self._recent: deque[Any] = deque(maxlen=8)
+        self.recent: deque[Any] = deque(maxlen=8)
         self._kept: dict[Key, Pool] = {}
         self._iterators: weakref.WeakSet[OwnedIterator] = weakref.WeakSet()
         self._current: weakref.ref[OwnedIterator] | None = None
@@ -203,7 +204,7 @@ class OwnedLoader:
             return LoaderProbe(False, False, self.reason, "", 0.0)
         indices, drew = self.upcoming(batches)
         if len(indices) < batches:  # the end of the epoch: take what has been
-            indices = [*list(self._recent)[len(indices) - batches :], *indices]
+            indices = [*list(self.recent)[len(indices) - batches :], *indices]
         return loader_probe.probe(self.loader, indices, drew, workers, prefetch)
 
     def close(self) -> None:
@@ -267,7 +268,7 @@ class OwnedLoader:
         """The batch of this index batch goes to the script."""
         self.batches += 1
         self.samples += len(index) if self._collates and isinstance(index, Sized) else 1
-        self._recent.append(index)
+        self.recent.append(index)
 
     def record(self, batch: Any) -> Any:
         """Take this batch for the one that is yielded again; the script gets the original."""

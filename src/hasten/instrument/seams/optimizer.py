@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from hasten.instrument.seams.checkpoints import OwnCheckpoint
 from hasten.instrument.seams.placement import move_state
 from hasten.instrument.seams.stepping import CompiledStep, step_in_force
 
@@ -37,6 +38,7 @@ class OptimizerHandle:
         self._own: list[dict[str, Any]] = [_flags(group) for group in optimizer.param_groups]
         self._own_defaults = _flags(optimizer.defaults)
         self._step = CompiledStep(optimizer)
+        self._checkpoint = OwnCheckpoint(optimizer)
 
     def implementation(self, which: str | None) -> None:
         """Use "fused", "foreach" or "forloop" in every group; None: as the script has it."""
@@ -48,11 +50,13 @@ class OptimizerHandle:
             self.optimizer.defaults, self._own_defaults if which is None else IMPLEMENTATIONS[which]
         )
         align_state(self.optimizer)
+        self._checkpoint.look()
         self.steps = 0
 
     def realign(self) -> None:
         """Give gradients and state the memory layout that their parameters have now."""
         align_state(self.optimizer)
+        self._checkpoint.look()
 
     def follow(self) -> None:
         """Take its state to the devices that the parameters are on now."""

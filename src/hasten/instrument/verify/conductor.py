@@ -1,0 +1,202 @@
+"""A conductor that keeps a ledger of the whole training, from its first iteration on."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sized
+from typing import Any
+
+import torch
+from torch.optim import Optimizer, lr_scheduler
+
+from hasten.instrument.conductor import Conductor, Program
+from hasten.instrument.seams.loader import OwnedLoader
+from hasten.instrument.verify import facts
+from hasten.instrument.verify.ledger import (
+    BACKWARD,
+    BATCH,
+    PASS,
+    SCHEDULED,
+    STEP,
+    Batch,
+    Ledger,
+)
+from hasten.instrument.verify.seeding import Seeding
+from hasten.verification import Followed
+
+_SCALED = 8  # losses of a script's own GradScaler that are remembered
+
+
+class FollowingConductor(Conductor):
+    """Owns the seams of one process, and its ledger.
+
+    Attributes:
+        ledger: what has happened so far.
+        seeding: of this process.
+    """
+
+    def __init__(
+        self, program: Callable[[Conductor], Program], seeding: Seeding | None = None
+    ) -> None:
+        super().__init__(program)
+        self.seeding = seeding or Seeding(0)
+        self.ledger = Ledger(self._opens)
+        self._bits: dict[str, Any] = {}
+        self._saved: dict[str, None] = {}
+        self._scaled: list[tuple[Any, Any]] = []
+        self._scheduling = False
+
+    def install(self) -> None:
+        """The seams, and under them a hook in every scheduler."""
+        classes = {lr_scheduler.LRScheduler, lr_scheduler.ReduceLROnPlateau}
+        for cls in sorted({c for base in classes for c in (base, *_below(base))}, key=repr):
+            if "step" in vars(cls):
+                self._patch(cls, "step", self._scheduler_step(vars(cls)["step"]))
+        super().install()
+
+    # --- which events begin an iteration -----------------------------------------------------
+
+    def _opens(self, kind: str, source: Any) -> bool | None:
+        """Whether an iteration begins with this; None while the loop isn't known."""
+        loop = self._loop
+        if loop is None:
+            return None
+        if loop.loader is not None:
+            return kind == BATCH and self._is_training(source)
+        if loop.stepper is not None:
+            return kind == STEP and source is loop.stepper
+        return kind == BACKWARD
+
+    # --- events ------------------------------------------------------------------------------
+
+    def epoch_started(self, loader: Any) -> None:
+        """A pass over a loader begins; nothing has been drawn for it yet."""
+        self.seeding.loader(loader)
+        super().epoch_started(loader)
+        if not self._suspended and self._is_training(loader):
+            self.ledger.abandon()
+
+    def fetched(self, loader: Any, batch: Any) -> None:
+        """A batch goes to the script."""
+        super().fetched(loader, batch)
+        if self._suspended or self._foreign():
+            return
+        assert self._loader_seams is not None
+        seen = _seen(self._loader_seams.owned(loader), loader, batch)
+        self.ledger.event(BATCH, loader, seen)
+
+    def epoch_ended(self, loader: Any) -> None:
+        """The script has read the last batch."""
+        super().epoch_ended(loader)
+        if not self._suspended and self._is_training(loader) and not self._foreign():
+            self.ledger.event(PASS, loader)
+
+    def _before_backward(self, tensors: Any) -> None:
+        super()._before_backward(tensors)
+        loss = None
+        if isinstance(tensors, torch.Tensor) and tensors.numel() == 1:
+            original = next((plain for scaled, plain in self._scaled if scaled is tensors), tensors)
+            loss = original.detach().reshape(()).double().clone()
+        self.ledger.event(BACKWARD, None, loss)
+
+    def _before_step(self, optimizer: Optimizer) -> None:
+        super()._before_step(optimizer)
+        if not self._suspended:
+            rates = tuple(float(group.get("lr", 0.0)) for group in optimizer.param_groups)
+            self.ledger.event(STEP, optimizer, rates)
+
+    def _scheduler_step(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        conductor = self
+
+        @functools.wraps(step)
+        def stepped(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+            if conductor._scheduling:  # classes of torch call each other's
+                return step(scheduler, *args, **kwargs)
+            conductor._scheduling = True
+            try:
+                return step(scheduler, *args, **kwargs)
+            finally:
+                conductor._scheduling = False
+                conductor.ledger.event(SCHEDULED, scheduler)
+
+        return stepped
+
+    def _save(self, save: Callable[..., Any]) -> Callable[..., Any]:
+        inner = super()._save(save)
+
+        @functools.wraps(save)
+        def wrapped(what: Any, *args: Any, **kwargs: Any) -> Any:
+            self._saved.update(dict.fromkeys(facts.saved_keys(what)))
+            return inner(what, *args, **kwargs)
+
+        return wrapped
+
+    def _scale(self, scale: Callable[..., Any]) -> Callable[..., Any]:
+        inner = super()._scale(scale)
+
+        @functools.wraps(scale)
+        def wrapped(scaler: Any, outputs: Any, *args: Any, **kwargs: Any) -> Any:
+            result = inner(scaler, outputs, *args, **kwargs)
+            self._scaled = [*self._scaled[1 - _SCALED :], (result, outputs)]
+            return result
+
+        return wrapped
+
+    # --- for the program ---------------------------------------------------------------------
+
+    @property
+    def marked(self) -> bool:
+        """Whether the parameters were looked at."""
+        return bool(self._bits)
+
+    def mark(self) -> None:
+        """Look at the parameters now, to see later which of them have moved."""
+        assert self.seams is not None
+        self._bits = {n: facts.bits(p) for n, p in facts.named_parameters(self.seams.roots)}
+
+    def followed(self, count: int | None, ended: bool) -> Followed:
+        """All of it, of the first `count` iterations."""
+        rows = self.ledger.rows[:count]
+        if self.seams is None:
+            return Followed(ended=ended)
+        passes = sum(row.backwards for row in rows)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        roots, optimizers = self.seams.roots, self.seams.optimizers
+        return Followed(
+            iterations=tuple(row.counted() for row in rows),
+            ended=ended,
+            epochs=tuple(self.ledger.epochs),
+            still=tuple(self._still()),
+            keys=tuple(facts.checkpoint_keys(roots, optimizers)),
+            saved=tuple(self._saved),
+            no_effect=self.seams.no_effect(),
+            reseeded=tuple(self.seeding.moved),
+            losses_an_iteration=passes / max(1, len(rows)),
+        )
+
+    def _still(self) -> list[str]:
+        assert self.seams is not None
+        now = {n: facts.bits(p) for n, p in facts.named_parameters(self.seams.roots)}
+        return [name for name, bits in self._bits.items() if now.get(name) == bits]
+
+
+def _seen(owned: OwnedLoader | None, loader: Any, batch: Any) -> Batch:
+    """A batch as the ledger keeps it."""
+    index = owned.recent[-1] if owned is not None and owned.reason is None else None
+    indices = None
+    if owned is not None and owned.reason is None and owned.recent:
+        together = loader._auto_collation and isinstance(index, Sized)
+        indices = tuple(index) if together else (index,)  # type: ignore[arg-type]
+    count = len(indices) if indices is not None and loader._auto_collation else None
+    return Batch(
+        samples=count if count is not None else facts.samples(batch),
+        tokens=facts.tokens(batch),
+        content=facts.content(batch),
+        indices=indices,
+    )
+
+
+def _below(base: Any) -> list[Any]:
+    return [c for cls in base.__subclasses__() for c in (cls, *_below(cls))]
