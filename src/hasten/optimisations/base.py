@@ -194,6 +194,10 @@ class LoaderSeam(Protocol):
     def delivery(self) -> DeliverySeam: ...
 
     @property
+    def batch_size(self) -> int | None:
+        """Samples in a batch; None where it is given whole batches."""
+
+    @property
     def workers(self) -> int:
         """Worker processes that are feeding the loop now."""
 
@@ -303,7 +307,7 @@ class Optimisation(ABC):
     order: ClassVar[int] = 50  # when the search tries it: quick and strong ones first
     warmup: ClassVar[int] = 1  # iterations after a switch that say nothing yet
     data_path: ClassVar[bool] = False  # helps only while the loop waits for data
-    small: ClassVar[bool] = False  # quick to switch, and often a gain too small to tell alone
+    likely: ClassVar[bool] = False  # quick to switch, and mostly a gain where it applies
     one_by_one: ClassVar[bool] = False  # a later value only matters where those before it fail
     searched: ClassVar[bool] = True  # False: tried on request only, since it saves no time
     needs: ClassVar[str] = ""  # the seam it speaks to: "roots", "optimizers", "loader" or none

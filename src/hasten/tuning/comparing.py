@@ -264,6 +264,7 @@ class Race:
         if not isinstance(answer, BlockDone):
             self.result.problem = _failure(answer)
             return
+        self.result.block = answer
         self.result.compile_seconds = answer.compile_seconds
         self._bench.clock.exclude(answer.compile_seconds, compiling=True)
         self.result.problem = _problem(answer)

@@ -14,8 +14,8 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 
 from hasten.environment import Environment
-from hasten.optimisations import Numerics, Optimisation, compiles, discover
-from hasten.records import Proof, Ratio, Setting, Tried, Value
+from hasten.optimisations import Optimisation, compiles, discover
+from hasten.records import Ratio, Setting, Tried, Value
 from hasten.statistics import Verdict
 from hasten.tuning.candidates import Candidate, Scope, collect, without_free_data
 from hasten.tuning.comparing import (
@@ -25,18 +25,20 @@ from hasten.tuning.comparing import (
     Progress,
     Race,
     Steps,
-    prove,
 )
 from hasten.tuning.listener import Listener
+from hasten.tuning.proving import Proofs
 from hasten.tuning.trial import WORTH_IT, Bundle, Trial, changes, row
 
 _FIRST_SHARE = 0.6  # of the budget is for candidates by themselves
 _LONG_COMPILE = 3.0  # seconds
+_LIKELY_SHARE = 0.3  # of the budget, at most, for what mostly helps
 _LOOK = 4  # pairs of blocks that every candidate gets, if that takes no more than ...
 _LOOK_SHARE = 0.4  # ... of a round
 _MORE = 2  # pairs between two decisions about who is next
 _CEILING_SECONDS = 0.08  # of the budget
-_PRUNE_SHARE = 0.25  # of the budget is kept for finding out which parts of a stack are needed
+_PRUNE_SHARE = 0.1  # of the budget is kept for each part of a plan that may not be needed, ...
+_PRUNE_MOST = 0.4  # ... but not more
 _INTERACT = ("threads", "loader-workers")  # share the cores: tried again on top of a plan
 
 
@@ -47,7 +49,6 @@ class Found:
     setting: Setting = field(default_factory=dict)
     tried: list[Tried] = field(default_factory=list)
     data_free: Ratio | None = None
-    proofs: dict[str, Proof | str] = field(default_factory=dict)
     plan_ratio: float = 1.0  # of `setting` against the baseline, as measured so far
     best: Setting = field(default_factory=dict)  # the best that is proven, adopted or not
     best_ratio: float = 1.0
@@ -62,6 +63,7 @@ class Search:
         self.bench, self.environment, self.scope = bench, environment, scope
         self.listener = listener
         self.found = Found()
+        self.proofs = Proofs(scope.allow)
         self._trials: list[Trial] = []
 
     def run(self) -> Steps:
@@ -71,6 +73,7 @@ class Search:
             yield from self._ceiling()
             candidates = without_free_data(candidates, self.found.data_free, self._say_not)
         candidates.sort(key=lambda pair: pair[0].data_path)  # their limit is known
+        yield from self._likely(candidates)
         rivals = self._rivals(candidates)
         while rivals:
             winner = yield from self._round(rivals, first=not self.found.setting)
@@ -104,6 +107,44 @@ class Search:
         race = Race(self.bench, {}, {}, self._progress("data-free ceiling", None), hold=True)
         yield from race.until(seconds)
         self.found.data_free = race.result.ratio
+
+    # --- at once ---------------------------------------------------------------------------
+
+    def _likely(self, candidates: list[Candidate]) -> Steps:
+        """What mostly helps, at once: a large gain is told soon, and all else is quicker on it.
+
+        Where it turns out not to be faster, or a part of it is refused and nothing is left, the
+        search begins with candidates by themselves.
+        """
+        clock, idle = self.bench.clock, set[str]()
+        end = clock.spent + _LIKELY_SHARE * clock.left
+        while clock.spent < end and (stack := self._likely_stack(candidates, idle)) is not None:
+            while stack.race.open and clock.spent < end:
+                pairs = stack.race.result.pairs
+                yield from self._turns(stack, _MORE, end - clock.spent)
+                if stack.race.result.pairs == pairs or (pairs and stack.ratio() < WORTH_IT):
+                    break
+            if stack.won:
+                self._adopt(stack)
+            block = stack.race.result.block
+            found_idle = set(block.no_effect) - idle if block is not None else set()
+            if not stack.refused and not found_idle:
+                return
+            idle |= found_idle
+
+    def _likely_stack(self, candidates: list[Candidate], idle: set[str]) -> Trial | None:
+        parts: dict[str, Candidate] = {}
+        for unit, value in candidates:
+            if unit.name in idle:
+                continue
+            excluded = {name for part, _ in parts.values() for name in part.excludes}
+            clash = unit.name in parts or unit.name in excluded or set(unit.excludes) & set(parts)
+            if unit.likely and not clash and not self.proofs.objection(unit):
+                parts[unit.name] = (unit, value)
+        if len(parts) < 2:
+            return None
+        bundle = Bundle(tuple(parts.values()))
+        return self._trial(bundle, bundle.setting, {})
 
     # --- one by one ------------------------------------------------------------------------
 
@@ -149,8 +190,11 @@ class Search:
         """Seconds for a round."""
         if first:
             return self.bench.clock.left * _FIRST_SHARE
-        kept = self.bench.clock.budget * _PRUNE_SHARE if self._unsure() else 0.0
-        return max(0.0, self.bench.clock.left - kept)
+        return max(0.0, self.bench.clock.left - self._kept())
+
+    def _kept(self) -> float:
+        """Seconds that are kept for pruning."""
+        return min(_PRUNE_SHARE * len(self._unsure()), _PRUNE_MOST) * self.bench.clock.budget
 
     def _looks(self, trials: list[Trial], end: float) -> Steps:
         """A few pairs of each candidate, fewer of those that look bad."""
@@ -192,7 +236,7 @@ class Search:
             refused = "gains less than 2 % on top of the plan, which is cheaper without"
         elif trial.won:
             trial.value = self._refined(trial)
-            refused = yield from self._refusal(trial.unit, trial.value)
+            refused = yield from self.proofs.refusal(trial.unit, trial.value)
         trial.won = trial.won and not refused
         self._told(trial, refused)
         if trial.won and trial.ratio() * self.found.plan_ratio > self.found.best_ratio:
@@ -205,37 +249,6 @@ class Search:
         if block is None:
             return trial.value
         return trial.unit.refine(trial.value, block, self.bench.profile)
-
-    def _refusal(self, unit: Optimisation, value: Value) -> Generator[Command, Answer, str]:
-        """Why a faster candidate may not be used, or an empty string."""
-        if isinstance(unit, Bundle):
-            for part, its in unit.parts:
-                refused = yield from self._refusal(part, its)
-                if refused:
-                    return f"{part.name}: {refused}"
-            return ""
-        if unit.name not in self.found.proofs:
-            self.found.proofs[unit.name] = yield from prove(unit.name, {unit.name: value}, {})
-        return self._objection(self.found.proofs[unit.name])
-
-    def _objection(self, proof: Proof | str) -> str:
-        """What a proof has against using its optimisation, or an empty string."""
-        if isinstance(proof, str):
-            return f"not proven: {proof}"
-        if proof.passed or (
-            proof.numerics == Numerics.STATISTICS.value
-            and proof.figure <= proof.bound
-            and Numerics.STATISTICS.value in self.scope.allow
-        ):
-            return ""
-        return proof.reason
-
-    def _numerics(self, unit: Optimisation) -> str:
-        if isinstance(unit, Bundle):
-            known = [self._numerics(part) for part, _ in unit.parts]
-            return next(n.value for n in reversed(Numerics) if n.value in known)
-        proof = self.found.proofs.get(unit.name)
-        return proof.numerics if isinstance(proof, Proof) else unit.numerics.value
 
     # --- together --------------------------------------------------------------------------
 
@@ -272,8 +285,8 @@ class Search:
 
     def _promises(self, trial: Trial) -> bool:
         """Whether a candidate belongs to the stack: it looks faster, and nothing speaks against."""
-        proof, compared = self.found.proofs.get(trial.unit.name), trial.race.result
-        refused = trial.refused or (proof is not None and self._objection(proof))
+        compared = trial.race.result
+        refused = trial.refused or self.proofs.objection(trial.unit)
         if refused or compared.problem or not compared.pairs:
             return False
         if compared.compile_seconds > _LONG_COMPILE:
@@ -348,7 +361,7 @@ class Search:
 
     def _told(self, trial: Trial, refused: str = "") -> None:
         trial.told, trial.refused = True, refused
-        self._tell(row(trial, refused, self._numerics(trial.unit)))
+        self._tell(row(trial, refused, self.proofs.numerics(trial.unit)))
 
     def _tell(self, tried: Tried) -> None:
         self.found.tried.append(tried)

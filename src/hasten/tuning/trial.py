@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hasten.environment import Environment
 from hasten.optimisations import Applies, Numerics, Optimisation, Seams
-from hasten.records import Profile, Setting, Tried, Value
+from hasten.records import BlockDone, Profile, Setting, Tried, Value
 from hasten.statistics import Verdict
 from hasten.tuning.comparing import Compared, Race
 
@@ -70,8 +70,17 @@ class Bundle(Optimisation):
 
     def __init__(self, parts: tuple[tuple[Optimisation, Value], ...]) -> None:
         self.parts = parts
-        self.setting: Setting = {unit.name: value for unit, value in parts}
         self.name = " + ".join(self.setting)  # type: ignore[misc]
+
+    @property
+    def setting(self) -> Setting:
+        """The values of its parts."""
+        return {unit.name: value for unit, value in self.parts}
+
+    def refine(self, value: Value, block: BlockDone, profile: Profile) -> Value:
+        """What each part makes of the block."""
+        self.parts = tuple((unit, unit.refine(its, block, profile)) for unit, its in self.parts)
+        return self.setting
 
     def applies(self, profile: Profile, environment: Environment) -> Applies:
         """Its parts do."""

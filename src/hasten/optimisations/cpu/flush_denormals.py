@@ -41,7 +41,7 @@ class FlushDenormals(Optimisation):
     name: ClassVar[str] = "flush-denormals"
     numerics: ClassVar[Numerics] = Numerics.ROUNDING
     order: ClassVar[int] = 24
-    small: ClassVar[bool] = True
+    likely: ClassVar[bool] = True
     touches: ClassVar[str] = "both"
 
     def applies(self, profile: Profile, environment: Environment) -> Applies:

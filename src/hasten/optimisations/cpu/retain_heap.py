@@ -54,6 +54,7 @@ class RetainHeap(Optimisation):
     # memory once never faults again as often as a fresh one does.
     lingers: ClassVar[bool] = True
     order: ClassVar[int] = 12
+    likely: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._accepted = False

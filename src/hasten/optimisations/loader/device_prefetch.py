@@ -44,7 +44,7 @@ class DevicePrefetch(Optimisation):
     name: ClassVar[str] = "device-prefetch"
     numerics: ClassVar[Numerics] = Numerics.EXACT
     order: ClassVar[int] = 25
-    small: ClassVar[bool] = True
+    likely: ClassVar[bool] = True
     warmup: ClassVar[int] = 2
     excludes: ClassVar[tuple[str, ...]] = ("pinned-memory",)
     needs: ClassVar[str] = "loader"

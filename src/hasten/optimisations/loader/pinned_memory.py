@@ -38,7 +38,7 @@ class PinnedMemory(Optimisation):
     name: ClassVar[str] = "pinned-memory"
     numerics: ClassVar[Numerics] = Numerics.EXACT
     order: ClassVar[int] = 26
-    small: ClassVar[bool] = True
+    likely: ClassVar[bool] = True
     warmup: ClassVar[int] = 2
     excludes: ClassVar[tuple[str, ...]] = ("device-prefetch",)
     needs: ClassVar[str] = "loader"

@@ -39,7 +39,7 @@ class FusedOptimizer(Optimisation):
     numerics: ClassVar[Numerics] = Numerics.ROUNDING
     fixes: ClassVar[tuple[str, ...]] = ("optimizer-bound",)
     order: ClassVar[int] = 20
-    small: ClassVar[bool] = True
+    likely: ClassVar[bool] = True
     one_by_one: ClassVar[bool] = True  # fused reads and writes least wherever it exists
     needs: ClassVar[str] = "optimizers"
 

@@ -40,7 +40,7 @@ class GradsToNone(Optimisation):
     name: ClassVar[str] = "grads-to-none"
     numerics: ClassVar[Numerics] = Numerics.EXACT
     order: ClassVar[int] = 22
-    small: ClassVar[bool] = True
+    likely: ClassVar[bool] = True
     needs: ClassVar[str] = "optimizers"
 
     def applies(self, profile: Profile, environment: Environment) -> Applies:

@@ -44,6 +44,7 @@ class AmpBf16(Optimisation):
     numerics: ClassVar[Numerics] = Numerics.ROUNDING
     fixes: ClassVar[tuple[str, ...]] = ("compute-bound",)
     order: ClassVar[int] = 10
+    likely: ClassVar[bool] = True
     needs: ClassVar[str] = "roots"
 
     def applies(self, profile: Profile, environment: Environment) -> Applies:

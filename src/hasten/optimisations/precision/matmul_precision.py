@@ -42,7 +42,6 @@ class MatmulPrecision(Optimisation):
     numerics: ClassVar[Numerics] = Numerics.ROUNDING
     fixes: ClassVar[tuple[str, ...]] = ("compute-bound",)
     order: ClassVar[int] = 16
-    small: ClassVar[bool] = True
     needs: ClassVar[str] = "roots"
 
     def applies(self, profile: Profile, environment: Environment) -> Applies:
