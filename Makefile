@@ -8,7 +8,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= torch==2.14.1 torchvision==0.29.1
-BUDGET ?= 150
+BUDGET ?= 130
 ARGS ?=
 
 BIN := $(VENV)/bin

@@ -321,9 +321,9 @@ class Search:
             if not trial.race.result.pairs:
                 self._trials.remove(trial)
                 continue
-            gains_nothing = trial.ratio() < WORTH_IT
-            self._told(trial, "gains less than 2 % beside the rest" if gains_nothing else "")
-            if gains_nothing:
+            not_needed = trial.needless()
+            self._told(trial, "gains less than 2 % beside the rest" if not_needed else "")
+            if not_needed:
                 self.found.setting = rest
                 self.found.plan_ratio /= trial.ratio()
 

@@ -13,6 +13,7 @@ from hasten.tuning.comparing import Compared, Race
 WORTH_IT = 1.02  # a part of a plan that gains less is left out: the cheaper plan is as good
 _HOPELESS = 0.7  # after one pair
 _PROMISING = 1.01
+_MANY_PAIRS = 10  # after which an estimate below 1 is more than bad luck
 
 
 @dataclass
@@ -51,6 +52,19 @@ class Trial:
         """Surely not faster."""
         ratio = self.race.result.ratio
         return ratio is not None and ratio.high < 1.0
+
+    def needless(self) -> bool:
+        """Whether a plan can do without it: seen to gain less than what is worth a setting.
+
+        A part of a plan that as a whole is surely faster is not dropped for a few unlucky pairs.
+        """
+        compared = self.race.result
+        if compared.problem or (compared.ratio is not None and compared.ratio.high < WORTH_IT):
+            return True
+        if compared.verdict in (Verdict.SLOWER, Verdict.NO_DIFFERENCE):
+            return True
+        decided = compared.verdict is not None or compared.pairs >= _MANY_PAIRS
+        return decided and self.ratio() < 1.0
 
     def promise(self) -> tuple[bool, float, float]:
         """What comes first when time is short: gains, and among them what is soonest decided."""
