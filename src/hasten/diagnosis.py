@@ -78,6 +78,52 @@ class Spread:
 
 
 @dataclass(frozen=True)
+class Span:
+    """Something that takes time on one lane of a timeline.
+
+    Attributes:
+        lane: "main", "worker 0", "worker 1", ..., "device".
+        what: a phase of FINE_PHASES, "batch" (a worker makes one) or "busy" (of a device).
+        begin, end: seconds since the timeline's beginning.
+    """
+
+    lane: str
+    what: str
+    begin: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Some consecutive iterations as they went, typical ones.
+
+    Attributes:
+        borders: seconds at which iterations begin; the last is the end of the last one.
+        spans: by lane, in order.
+        missing: lanes that could not be seen, and why.
+    """
+
+    borders: tuple[float, ...]
+    spans: tuple[Span, ...]
+    missing: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Course:
+    """How one of the two processes of a confirmation went.
+
+    Attributes:
+        setting: values of optimisations by name; empty: the script as it is.
+        losses: the number of an iteration since the start, and the mean loss until there.
+        peak_memory: resident bytes at most.
+    """
+
+    setting: dict[str, Any]
+    losses: tuple[tuple[int, float], ...] = ()
+    peak_memory: int = 0
+
+
+@dataclass(frozen=True)
 class Stretch:
     """Time of the run that is not a plain iteration: validation, a save, an epoch border."""
 
@@ -104,6 +150,7 @@ class Observed:
             validation and saves.
         trained_iterations: iterations with a backward pass since then, plain or not.
         facts: what observers found out, by the observer's name.
+        timeline: typical iterations, phase by phase.
     """
 
     iterations: int
@@ -119,6 +166,7 @@ class Observed:
     plain_iterations: int
     trained_iterations: int
     facts: dict[str, Any] = field(default_factory=dict)
+    timeline: Timeline | None = None
 
     def all(self, kind: str) -> list[Event]:
         """The events of a kind, the most frequent first."""

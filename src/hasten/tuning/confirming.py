@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from hasten.records import Ratio, Setting
+from hasten.diagnosis import Course
+from hasten.records import BlockDone, Ratio, Setting
 from hasten.statistics import Comparison, Family, Verdict
 from hasten.tuning.comparing import Bench, Race, Steps, new_family
 
@@ -53,13 +54,45 @@ class Confirmation:
         bench = replace(bench, family=family, process_of=whole)
         self._race = Race(bench, {}, plan, progress)
         self._clock = bench.clock
+        self._plan = plan
+        self._losses: dict[bool, list[tuple[int, float]]] = {False: [], True: []}
+        self._memory = {False: 0, True: 0}
 
     def run(self) -> Steps:
         """Take turns until there is a verdict and a narrow interval, or time is up."""
         pairs, race = -1, self._race
         while race.result.pairs > pairs and not race.result.problem and not self._narrow():
             pairs = race.result.pairs
-            yield from race.turns(1, self._clock.left, decided=False)
+            yield from self._overheard(race.turns(1, self._clock.left, decided=False))
+
+    def _overheard(self, steps: Steps) -> Steps:
+        """The same steps, whose answers also tell how the training goes on."""
+        try:
+            command = next(steps)
+            while True:
+                answer = yield command
+                if isinstance(answer, BlockDone):
+                    self._note(answer)
+                command = steps.send(answer)
+        except StopIteration:
+            return
+
+    def _note(self, block: BlockDone) -> None:
+        planned = bool(block.setting)
+        losses = self._losses[planned]
+        last = losses[-1][0] if losses else 0
+        # A script that was started again tells nothing new.
+        losses += [point for point in block.losses if point[0] > last]
+        self._memory[planned] = max(self._memory[planned], block.peak_memory)
+
+    @property
+    def courses(self) -> tuple[Course, ...]:
+        """How the two processes went: the script as it is, then the plan."""
+        return tuple(
+            Course(self._plan if planned else {}, tuple(losses), self._memory[planned])
+            for planned, losses in self._losses.items()
+            if losses or self._memory[planned]
+        )
 
     def _narrow(self) -> bool:
         """Decided, and known well enough to be quoted."""

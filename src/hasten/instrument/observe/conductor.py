@@ -16,15 +16,16 @@ from hasten.instrument.detection import Loop
 from hasten.instrument.observe import discover
 from hasten.instrument.observe.base import Observer
 from hasten.instrument.observe.log import Log
-from hasten.instrument.recorder import Iteration, Recorder
+from hasten.instrument.recorder import Iteration
 from hasten.instrument.seams.root import Root
+from hasten.instrument.tracing import TracingRecorder
 from hasten.records import PHASES
 
 #: Index of the copy phase in the recorder of a diagnosis.
 COPY = len(PHASES)
 
 
-class FineRecorder(Recorder):
+class FineRecorder(TracingRecorder):
     """A recorder with a phase for copies between devices."""
 
     def begin(self) -> None:
@@ -54,7 +55,7 @@ class ObservingConductor(Conductor):
 
     def __init__(self, program: Callable[[Conductor], Program]) -> None:
         super().__init__(program)
-        self.recorder = FineRecorder()
+        self.recorder: FineRecorder = FineRecorder()
         self.recorder._spent.append(0)
         self.log = Log()
         self.observers: list[Observer] = discover()

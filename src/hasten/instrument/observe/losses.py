@@ -1,7 +1,8 @@
 """Observes the values that backward passes start from.
 
-Facts: "losses" (the last values before and at the first one that isn't finite), "passes", "bad"
-(how many of the passes since then weren't finite), "first" (number of that pass, from 1),
+Facts: "passes", "course" (number of a pass and the mean of the finite values up to it, in few
+points), and where one isn't finite: "losses" (the last values before and at the first of these),
+"bad" (how many of the passes since then weren't finite), "first" (number of that pass, from 1),
 "place", "parameters" and "broken" (tensors of parameters, and how many hold a value that isn't
 finite), "scaler". Values stay on the device until observing ends.
 """
@@ -19,6 +20,7 @@ from hasten.instrument.observe.places import place, users_frame
 
 _KEPT = 4000
 _SHOWN = 5
+_POINTS = 200  # of the course
 
 
 class Losses(Observer):
@@ -46,7 +48,7 @@ class Losses(Observer):
         values = torch.stack([loss.to(device) for loss in self._losses]).tolist()
         bad = [number for number, value in enumerate(values) if not _finite(value)]
         if not bad:
-            return {"passes": len(values)}
+            return {"passes": len(values), "course": course(values)}
         first = bad[0]
         at = self._places[first]
         shown = values[max(0, first - _SHOWN + 1) : first + 1]
@@ -61,7 +63,19 @@ class Losses(Observer):
             "parameters": len(parameters),
             "broken": sum(not bool(torch.isfinite(p).all()) for p in parameters),
             "scaler": conductor.own_scaler,
+            "course": course(values),
         }
+
+
+def course(values: list[float]) -> list[tuple[int, float]]:
+    """The losses in few points: number of the last pass, and the mean of the finite ones."""
+    group = -(-len(values) // _POINTS)
+    found = []
+    for first in range(0, len(values), group or 1):
+        finite = [value for value in values[first : first + group] if _finite(value)]
+        if finite:
+            found.append((min(first + group, len(values)), sum(finite) / len(finite)))
+    return found
 
 
 def _finite(value: float) -> bool:

@@ -10,7 +10,7 @@ from hasten.diagnosis import FINE_PHASES, Examined, Observed, Spread
 from hasten.instrument.conductor import Conductor
 from hasten.instrument.observe.conductor import ObservingConductor, fine
 from hasten.instrument.recorder import Iteration
-from hasten.records import Examine, Observe
+from hasten.records import PHASES, Examine, Observe
 
 _BORDERS = 3  # epoch borders that are waited for, where they come in time
 _WORKERS_SECONDS = 5.0  # that workers are watched, while there is time
@@ -92,6 +92,7 @@ def _observed(conductor: ObservingConductor, seen: list[Iteration]) -> Observed:
         plain_iterations=int(conductor.plain[0]),
         trained_iterations=conductor.trained,
         facts={name: found for name, found in facts.items() if found},
+        timeline=conductor.recorder.timeline((*PHASES, "copy")),
     )
 
 
