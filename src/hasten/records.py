@@ -14,7 +14,7 @@ import typing
 from dataclasses import dataclass, field
 from typing import Any, Union
 
-from hasten.diagnosis import Examined, Observed
+from hasten.diagnosis import Course, Examined, Observed, Timeline
 from hasten.errors import HastenError
 from hasten.verification import Follow, Followed
 
@@ -131,6 +131,7 @@ class Profile:
     float32_precision: str = "highest"  # of products; "mixed": the script has set parts of it
     cudnn_benchmark: bool = False
     own_compile: bool = False  # the script compiles something: a model, or a function round it
+    timeline: Timeline | None = None  # typical iterations, phase by phase
 
     @property
     def iteration(self) -> float:
@@ -187,6 +188,7 @@ class Outcome:
     notes: tuple[str, ...] = ()
     data_free: Ratio | None = None  # the ceiling: with data free, this much faster
     gain: float | None = None  # of the setting, as the search has measured it
+    courses: tuple[Course, ...] = ()  # of the confirmation: the script as it is, and the plan
 
 
 # --- parent to child -------------------------------------------------------------------------
@@ -289,6 +291,7 @@ class BlockDone:
     peak_memory: int = 0  # bytes, resident
     fill_iterations: int = 0  # until kept items are there: an epoch, which gains nothing yet
     fill_seconds: float = 0.0  # that keeping them adds to it
+    losses: tuple[tuple[int, float], ...] = ()  # iteration since the start, mean loss up to it
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Generator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,9 +19,10 @@ import torch
 if TYPE_CHECKING:
     from hasten.instrument.proof import Recording
 
-from hasten.instrument import keeping
+from hasten.instrument import keeping, tracing
 from hasten.instrument.channel import Channel, leave
 from hasten.instrument.conductor import Conductor, Program
+from hasten.instrument.courses import course
 from hasten.instrument.fingerprint import fingerprint
 from hasten.instrument.loop import Watched, optimizer_facts, root_facts
 from hasten.instrument.recorder import Iteration
@@ -44,6 +46,8 @@ from hasten.verification import Follow
 
 _WARMUP_LIMIT = 64  # uncounted iterations after a switch, at most
 _RECORD_TRIES = 4  # iterations in which a recording may come out complete
+
+_NAMES = (*PHASES, "copy")  # of phases by their index; the last one in a diagnosis only
 
 Steps = Generator[None, Iteration, Any]
 
@@ -113,6 +117,7 @@ def _watch(conductor: Conductor, command: Watch) -> Generator[None, Iteration, P
     for handle in seams.optimizers:
         handle.steps = 0
     conductor.losses.clear()
+    before, tracer = conductor.recorder, tracing.start(conductor)
     seen: list[Iteration] = []
     passed, deadline = 0, time.monotonic() + command.seconds
     while len(seen) < command.iterations and (time.monotonic() < deadline or len(seen) < 3):
@@ -121,7 +126,8 @@ def _watch(conductor: Conductor, command: Watch) -> Generator[None, Iteration, P
         if not iteration.void:
             seen.append(iteration)
     seams.unwatch()
-    return _profile(conductor, seen, passed)
+    tracing.stop(conductor, before)
+    return replace(_profile(conductor, seen, passed), timeline=tracer.timeline(_NAMES))
 
 
 def _profile(conductor: Conductor, seen: list[Iteration], passed: int) -> Profile:
@@ -182,12 +188,14 @@ def _block(conductor: Conductor, command: RunBlock) -> Generator[None, Iteration
     warm = yield from _warm_up(conductor, command.warmup)
     conductor.losses.clear()
     counted: list[Iteration] = []
+    passed: list[tuple[int, int]] = []
     void, skip, begun = 0, 0, time.monotonic()
     while len(counted) < command.iterations:
         if _too_slow(command, counted, time.monotonic() - begun):
             break
         skip = keeping.fill(seams, command.iterations - len(counted)) or skip  # a new epoch
         iteration = yield
+        passed.append((conductor.iterations, len(conductor.losses)))
         if iteration.void:
             void += 1
         elif skip:
@@ -195,7 +203,13 @@ def _block(conductor: Conductor, command: RunBlock) -> Generator[None, Iteration
         else:
             counted.append(iteration)
     typical = statistics.median(i.seconds for i in counted)
-    return _block_done(conductor, command, counted, void, [w - typical for w in warm])
+    done = _block_done(conductor, command, counted, void, [w - typical for w in warm])
+    return replace(done, losses=course(passed, _numbers(conductor)))
+
+
+def _numbers(conductor: Conductor) -> list[float | None]:
+    real = torch.Tensor.is_floating_point
+    return [float(loss) if real(loss) else None for loss in conductor.losses]
 
 
 def _too_slow(command: RunBlock, counted: list[Iteration], seconds: float) -> bool:
@@ -295,8 +309,6 @@ def _prove(conductor: Conductor, command: Prove) -> Generator[None, Iteration, P
 
 
 def _timed(proof: Proof, seconds: float) -> Proof:
-    from dataclasses import replace
-
     return replace(proof, seconds=seconds)
 
 
