@@ -42,7 +42,9 @@ class Played:
 def played(make_outcome: Make, monkeypatch: pytest.MonkeyPatch) -> Played:
     play = Played(make_outcome())
     session = types.ModuleType("hasten.tuning.session")
-    session.tune = play.tune  # type: ignore[attr-defined]
+    session.Session = lambda request, listener: types.SimpleNamespace(  # type: ignore[attr-defined]
+        run=lambda: play.tune(request, listener), confirmation=None
+    )
     session.TuneRequest = types.SimpleNamespace  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "hasten.tuning.session", session)
     monkeypatch.setattr(hasten.tuning, "session", session, raising=False)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from hasten.commands.program import ScriptCommand, Seconds, script_arguments
+from hasten.commands.report import check_page, html_option, write_page
 
 
 @click.command(cls=ScriptCommand)
@@ -12,6 +15,7 @@ from hasten.commands.program import ScriptCommand, Seconds, script_arguments
     "--budget", type=Seconds(), default=60.0, show_default=True, help="Seconds of measuring, about."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+@html_option
 @click.option(
     "--shield",
     type=click.Choice(["auto", "overlay", "redirect", "none"]),
@@ -29,6 +33,7 @@ from hasten.commands.program import ScriptCommand, Seconds, script_arguments
 def command(
     budget: float,
     as_json: bool,
+    html: Path | None,
     shield: str,
     timeout: float,
     module: bool,
@@ -43,12 +48,17 @@ def command(
 
     arguments = script_arguments(module, argv)
     check(arguments)
+    check_page(html)
     from hasten.findings import judge
     from hasten.tuning.diagnosing import DiagnoseRequest, diagnose
 
     request = DiagnoseRequest(arguments, budget, shield, timeout)
     diagnosis, covered = diagnose(request, lambda text: click.echo(f"hasten: {text}", err=True))
     verdicts = judge(diagnosis)
+    if html is not None:
+        from hasten.report.html.diagnosis_page import diagnosis_page
+
+        write_page(diagnosis_page(diagnosis, verdicts, covered, arguments), html)
     if as_json:
         import json
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import os
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hasten.commands.program import ScriptCommand, Seconds, script_arguments
+from hasten.commands.report import check_page, html_option, write_page
 from hasten.errors import HastenError
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ _INTERRUPTED = 130
     help="Where the plan goes; hasten.toml beside the script when not given.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+@html_option
 @click.option("--repeat", is_flag=True, help="Restart a script that ends too soon.")
 @click.option(
     "--allow",
@@ -58,6 +61,7 @@ def command(
     budget: float,
     output: Path | None,
     as_json: bool,
+    html: Path | None,
     repeat: bool,
     allow: tuple[str, ...],
     only: tuple[str, ...],
@@ -75,6 +79,7 @@ def command(
     """
     arguments = script_arguments(module, argv)
     path = _check(arguments, output, (*only, *skip))
+    check_page(html)
     from hasten.report.progress import progress
     from hasten.tuning import session
     from hasten.tuning.plans import make_plan
@@ -91,9 +96,16 @@ def command(
         seed=seed,
     )
     with progress(budget) as listener:
-        outcome = session.tune(request, listener)
+        tuning = session.Session(request, listener)
+        outcome = tuning.run()
+    if tuning.confirmation is not None:
+        outcome = dataclasses.replace(outcome, courses=tuning.confirmation.courses)
     plan = make_plan(arguments, outcome)
     written = _write(plan, path, outcome)
+    if html is not None:
+        from hasten.report.html.tuning_page import tuning_page
+
+        write_page(tuning_page(outcome, plan, written), html)
     _report(outcome, plan, written, as_json)
     return _INTERRUPTED if outcome.interrupted else 0
 
