@@ -63,8 +63,12 @@ def environment(description: ChildDescription, env: Mapping[str, str]) -> dict[s
         changed["HASTEN_NO_PYTHONPATH"] = "1"
     changed.update(_wanted(description.setting))
     changed["HASTEN_CHILD"] = json.dumps(asdict(description))
-    # One compile cache for tuning and for the real run, so that the plan starts warm.
-    changed.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
+    # One compile cache for tuning and for the real run, so that the plan starts warm. A trial
+    # may be killed in the middle of a compilation, so it never writes into a folder of the user's.
+    own = str(cache_folder() / "inductor")
+    if description.mode == "serve":
+        changed["TORCHINDUCTOR_CACHE_DIR"] = own
+    changed.setdefault("TORCHINDUCTOR_CACHE_DIR", own)
     return changed
 
 

@@ -18,6 +18,7 @@ from hasten.instrument import launch as launching
 from hasten.instrument.shield import launch as shield
 from hasten.instrument.shield.trackers import tracker_environment
 from hasten.records import Ended, Hello, Message, Note, Setting, decode, encode
+from hasten.tuning import compile_cache
 
 _TAIL = 16_000  # bytes of the script's own output that are kept for an error
 _OUTPUT = 64_000_000  # ... and for a metric
@@ -63,6 +64,8 @@ class Child:
     _errors: IO[bytes] | None = None
     _rest: bytes = b""
     _ended: Ended | None = None
+    _keep: str = ""  # folder of compiled code
+    _asked: float | None = None  # when a command was sent that is not answered yet
 
     def start(self) -> None:
         """Start the script; returns when its interpreter answers.
@@ -82,8 +85,9 @@ class Child:
             item_seeds=self.item_seeds,
         )
         env = launching.environment(description, {**os.environ, **tracker_environment()})
-        keep = env["TORCHINDUCTOR_CACHE_DIR"]
+        keep = self._keep = env["TORCHINDUCTOR_CACHE_DIR"]
         os.makedirs(keep, exist_ok=True)
+        compile_cache.sweep(keep)
         try:
             self._process = shield.launch(
                 [sys.executable, *self.argv],
@@ -116,11 +120,14 @@ class Child:
             Gone: the child has ended, or had to be killed.
         """
         assert self._socket is not None
+        self._asked = time.time()
         try:
             self._socket.sendall(encode(command))
         except OSError:
             raise self._gone() from None
-        return self.receive(seconds)
+        answer = self.receive(seconds)
+        self._asked = None
+        return answer
 
     def receive(self, seconds: float, kind: type | None = None) -> Message:
         """The next message that is an answer; notes are passed on.
@@ -191,7 +198,9 @@ class Child:
             self._socket.close()
         if self._errors is not None:
             self._errors.close()
-        self._process, self._socket, self._errors = None, None, None
+        if self._asked is not None and self._keep:  # it may have been compiling
+            compile_cache.forget_since(self._keep, self._asked)
+        self._process, self._socket, self._errors, self._asked = None, None, None, None
 
 
 def _explain(status: int | None, tail: str, ended: Ended | None) -> Gone:
