@@ -16,10 +16,20 @@ from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _FLAGS = (
-    "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --hide-scrollbars "
-    "--no-first-run --disable-breakpad --disable-crash-reporter --disable-background-networking "
-    "--disable-component-update --disable-sync --mute-audio --remote-debugging-pipe"
-).split()
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+    "--no-first-run",
+    "--disable-breakpad",
+    "--disable-crash-reporter",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--mute-audio",
+    "--remote-debugging-pipe",
+)
 _PATIENCE = 60.0
 
 

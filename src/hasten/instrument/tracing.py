@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import deque
 from dataclasses import dataclass
 from itertools import pairwise
@@ -102,19 +103,24 @@ def _phases(trace: Trace) -> list[tuple[int, int, int]]:
 
 
 def typical(traces: list[Trace]) -> list[Trace]:
-    """The consecutive plain iterations whose mean is nearest to that of all plain ones.
+    """The consecutive plain iterations that are most like all plain ones, in mean and median.
 
     Between two of them there may be no void one, and the script may not have stood still.
     """
-    plain = [t for t in traces if not t.void]
+    plain = [t.end - t.begin for t in traces if not t.void]
     if not plain:
         return []
-    mean = sum(t.end - t.begin for t in plain) / len(plain)
+    mean, median = statistics.fmean(plain), statistics.median(plain)
+
+    def unlike(window: list[Trace]) -> float:
+        times = [t.end - t.begin for t in window]
+        return abs(statistics.fmean(times) - mean) + abs(statistics.median(times) - median)
+
     for length in range(min(_SHOWN, len(plain)), 0, -1):
         windows = [traces[i : i + length] for i in range(len(traces) - length + 1)]
         whole = [w for w in windows if not any(t.void for t in w) and _follow(w, mean)]
         if whole:
-            return min(whole, key=lambda w: abs(sum(t.end - t.begin for t in w) / length - mean))
+            return min(whole, key=unlike)
     return []
 
 
