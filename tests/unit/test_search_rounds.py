@@ -22,7 +22,7 @@ from hasten.records import (
     RunBlock,
 )
 from hasten.statistics import Family
-from hasten.tuning.candidates import Scope
+from hasten.tuning.candidates import Scope, collect
 from hasten.tuning.comparing import Bench, Fresh
 from hasten.tuning.search import Search
 
@@ -207,3 +207,13 @@ def test_loaders_are_left_alone_where_data_is_free(monkeypatch: pytest.MonkeyPat
 
 def test_every_unit_is_accounted_for() -> None:
     assert set(discover()) <= set(verdicts(search({})))
+
+
+def test_an_idle_accelerator_is_told_of_and_tried_when_asked_for() -> None:
+    profile, environment = PROFILE, replace(look(), gpus=({"name": "H200"},))
+    told: list[str] = []
+    found = collect(Scope(), profile, environment, lambda unit, why: told.append(why))
+    assert "cuda is there and idle: --device cuda tries it" in told
+    assert "accelerator" not in {unit.name for unit, _ in found}
+    asked = collect(Scope(device="cuda"), profile, environment, lambda unit, why: None)
+    assert ("accelerator", "cuda") in {(unit.name, str(value)) for unit, value in asked}

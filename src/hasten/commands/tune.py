@@ -43,6 +43,11 @@ _INTERRUPTED = 130
 @click.option("--only", multiple=True, metavar="NAME", help="Try only this; may be repeated.")
 @click.option("--skip", multiple=True, metavar="NAME", help="Do not try this; may be repeated.")
 @click.option(
+    "--device",
+    type=click.Choice(["cuda", "xpu", "mps"]),
+    help="Also try this accelerator for a script that trains on the CPU.",
+)
+@click.option(
     "--shield",
     type=click.Choice(["auto", "overlay", "redirect", "none"]),
     default="auto",
@@ -66,6 +71,7 @@ def command(
     allow: tuple[str, ...],
     only: tuple[str, ...],
     skip: tuple[str, ...],
+    device: str | None,
     shield: str,
     timeout: float,
     seed: int,
@@ -91,6 +97,7 @@ def command(
         allow=frozenset(allow),
         only=only,
         skip=skip,
+        device=device,
         shield=shield,
         timeout=timeout,
         seed=seed,

@@ -307,6 +307,7 @@ class Optimisation(ABC):
     order: ClassVar[int] = 50  # when the search tries it: quick and strong ones first
     warmup: ClassVar[int] = 1  # iterations after a switch that say nothing yet
     data_path: ClassVar[bool] = False  # helps only while the loop waits for data
+    moves: ClassVar[bool] = False  # to the device that its value names; only when asked for
     likely: ClassVar[bool] = False  # quick to switch, and mostly a gain where it applies
     one_by_one: ClassVar[bool] = False  # a later value only matters where those before it fail
     searched: ClassVar[bool] = True  # False: tried on request only, since it saves no time

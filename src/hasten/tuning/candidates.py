@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hasten.environment import Environment
-from hasten.optimisations import Numerics, Optimisation, discover
+from hasten.optimisations import Applies, Numerics, Optimisation, discover
 from hasten.records import Profile, Ratio, Value
 
 Candidate = tuple[Optimisation, Value]
@@ -23,6 +23,7 @@ class Scope:
     allow: frozenset[str] = frozenset()
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
+    device: str | None = None  # move the model there, if the script leaves it idle
     inside: bool = False  # the real training: nothing that takes a process of its own
     classes: frozenset[Numerics] = frozenset(Numerics)  # what units may declare
 
@@ -40,6 +41,14 @@ class Scope:
             return f"of class {unit.numerics.value}, which was not allowed"
         return ""
 
+    def values(self, unit: Optimisation, applies: Applies) -> Applies:
+        """What of the values may be tried: another device only if it was asked for."""
+        if not unit.moves or not applies:
+            return applies
+        there = tuple(value for value in applies.values if value == self.device)
+        idle = " and ".join(str(value) for value in applies.values)
+        return Applies(there, f"{idle} is there and idle: --device {applies.values[0]} tries it")
+
 
 def collect(
     scope: Scope, profile: Profile, environment: Environment, say_not: SayNot
@@ -49,7 +58,7 @@ def collect(
     for unit in discover().values():
         if not scope.covers(unit.name):
             continue
-        applies = unit.applies(profile, environment)
+        applies = scope.values(unit, unit.applies(profile, environment))
         reason = "" if applies else applies.reason
         if reason or (reason := scope.objection(unit)):
             say_not(unit, reason)

@@ -33,6 +33,7 @@ class TuneRequest:
         repeat: restart a script that ends after few iterations.
         allow: classes of numerics that are allowed beyond exact and rounding.
         only, skip: names of optimisations.
+        device: an accelerator that may be tried although the script trains on the CPU.
         shield: "auto", "overlay", "redirect" or "none".
         timeout: seconds until the first iteration, and for each block beyond its usual time.
         seed: of the order of blocks.
@@ -44,6 +45,7 @@ class TuneRequest:
     allow: frozenset[str] = frozenset()
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
+    device: str | None = None
     shield: str = "auto"
     timeout: float = 600.0
     seed: int = 0
@@ -94,7 +96,9 @@ class Session:
 
     def _search(self, profile: Profile, clock: Clock) -> None:
         bench = Bench(profile, new_family(profile), clock, random.Random(self.request.seed))
-        scope = Scope(self.request.allow, self.request.only, self.request.skip)
+        scope = Scope(
+            self.request.allow, self.request.only, self.request.skip, self.request.device
+        )
         self.driver.clock = clock
         self.search = Search(bench, self.environment, scope, self.listener)
         self.driver.serve(self.search.run())

@@ -15,6 +15,8 @@ Numerics
     Class `rounding`: the same operations by other kernels. Dropout draws from the accelerator's
     random numbers, which are others.
 
+    `hasten tune` says where an accelerator is idle, and tries it with `--device cuda`.
+
 Example
     device = torch.accelerator.current_accelerator()
     model.to(device)
@@ -41,6 +43,7 @@ class Accelerator(Optimisation):
     name: ClassVar[str] = "accelerator"
     numerics: ClassVar[Numerics] = Numerics.ROUNDING
     order: ClassVar[int] = 1
+    moves: ClassVar[bool] = True
     warmup: ClassVar[int] = 4
     needs: ClassVar[str] = "roots"
 
