@@ -49,7 +49,7 @@ def test_it_tells_everything(make_outcome: Make) -> None:
         "an iteration takes 300.0 ms",
         "backward           140.0 ms   47 %",
         "amp-bf16                           1.71x  1.62 to 1.80  faster         rounding",
-        "    on top of amp-bf16",
+        "on top of amp-bf16:",
         "gradient error 0.29 is above the bound",
         "35 s of compiling are won back after 1,200 iterations",
         "plan: amp-bf16; loader-workers workers 2, prefetch 2, persistent",
@@ -68,6 +68,14 @@ def test_it_is_plain_and_narrow_without_a_terminal(make_outcome: Make) -> None:
     assert "\x1b" not in text
     assert text.isascii()
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_several_at_once_are_told_part_by_part(make_outcome: Make) -> None:
+    value = {"amp-bf16": True, "threads": 2}
+    both = Tried("amp-bf16 + threads", value, 1.5, 1.4, 1.6, "faster", "rounding")
+    text = report(make_outcome(tried=(both,)))
+    assert "amp-bf16                           1.50x" in text
+    assert "\n  + threads 2\n" in text
 
 
 def test_long_names_and_reasons_are_wrapped(make_outcome: Make) -> None:

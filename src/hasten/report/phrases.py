@@ -60,9 +60,17 @@ def _entry(key: str, item: Any) -> str:
     return "" if item is None or item is False else f"{key} {item}"
 
 
+def label(tried: Tried) -> str:
+    """The name of what was tried, with its value; for several at once each with its own."""
+    names = tried.name.split(" + ")
+    if len(names) > 1 and isinstance(tried.value, Mapping):
+        return " + ".join(f"{n} {value(tried.value.get(n))}".strip() for n in names)
+    return f"{tried.name} {value(tried.value)}".strip()
+
+
 def candidate(tried: Tried) -> str:
     """What was tried: its name and value, and what it came on top of."""
-    text = f"{tried.name} {value(tried.value)}".strip()
+    text = label(tried)
     return text if tried.against in ("", "baseline") else f"{text}, on top of {tried.against}"
 
 

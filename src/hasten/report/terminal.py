@@ -19,6 +19,7 @@ from hasten.report.phrases import (
     duration,
     has_bars,
     interval,
+    label,
     loop,
     run_command,
     times,
@@ -104,9 +105,20 @@ def _table(tried: tuple[Tried, ...], columns: int) -> list[Text]:
     heading.stylize("bold")
     lines = [heading]
     measured = [entry for entry in tried if entry.verdict != _ELSEWHERE]
-    for entry in measured:
-        lines += _entry(entry, columns)
+    for before, entries in _by_reference(measured).items():
+        if before not in ("", "baseline"):
+            lines += _wrap(f"on top of {before}:", columns, style="dim")
+        for entry in entries:
+            lines += _entry(entry, columns)
     return [*lines, *([] if measured else [Text("  nothing")]), *_elsewhere(tried, columns)]
+
+
+def _by_reference(tried: list[Tried]) -> dict[str, list[Tried]]:
+    """What was tried, by what it came on top of; first the baseline, then in order of time."""
+    groups: dict[str, list[Tried]] = {"baseline": []}
+    for entry in tried:
+        groups.setdefault(entry.against or "baseline", []).append(entry)
+    return groups
 
 
 def _elsewhere(tried: tuple[Tried, ...], columns: int) -> list[Text]:
@@ -127,16 +139,21 @@ def _row(label: str, style: str, *cells: str) -> Text:
     return text.append(f"{verdict:<15}", style=style or None).append(numerics)
 
 
+def _label(entry: Tried) -> list[str]:
+    """What was tried in as many lines as it takes, each part of several on one of its own."""
+    lines: list[str] = []
+    for part in label(entry).split(" + "):
+        text = f"  + {part}" if lines else part
+        lines += textwrap.wrap(text, _LABEL, subsequent_indent="    " if lines else "  ")
+    return lines
+
+
 def _entry(entry: Tried, columns: int) -> Iterator[Text]:
-    """A row, and below it what it came on top of, the reason and the pay-back if any."""
-    label, *more = textwrap.wrap(
-        f"{entry.name} {value(entry.value)}", _LABEL, subsequent_indent="  "
-    )
+    """A row, and below it the reason and the pay-back if any."""
+    first, *more = _label(entry)
     figures = times(entry.ratio), interval(entry.low, entry.high), entry.verdict, entry.numerics
-    yield _row(label, _STYLES.get(entry.verdict, ""), *figures)
+    yield _row(first, _STYLES.get(entry.verdict, ""), *figures)
     yield from (Text(line) for line in more)
-    if entry.against not in ("", "baseline"):
-        yield from _wrap(f"on top of {entry.against}", columns, "    ", "dim")
     if entry.reason:
         yield from _wrap(entry.reason, columns, "    ", "dim")
     if entry.payback_iterations is not None:
