@@ -183,7 +183,7 @@ def _said(what_if: WhatIf) -> bool:
 def _what_if(name: str, what_if: WhatIf) -> _Step:
     note = f"instead of {milliseconds(what_if.before)}, in turns with it"
     if not what_if.sure:
-        return name, what_if.after, "unsure", note, "no difference"
+        return name, what_if.after, "unsure", note, "within the noise"
     return name, what_if.after, "step", note, _times(what_if.before, what_if.after)
 
 

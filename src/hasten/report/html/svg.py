@@ -51,7 +51,7 @@ def ratio_ticks(low: float, high: float, apart: float = 0.14) -> list[float]:
     """
     least = apart * math.log(high / low)
     found = [1.0]
-    known = {r * s for r in _RATIOS for s in (1.0, 10.0)}
+    known = {*_RATIOS, 20.0, 30.0, 50.0, 100.0}
     known |= {1.0 / r for r in known}
     for ratio in sorted(known, key=lambda r: (_plainness(r), abs(math.log(r)))):
         inside = low <= ratio <= high

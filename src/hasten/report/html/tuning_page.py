@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from hasten.diagnosis import Course
 from hasten.plan import Plan
-from hasten.records import PHASES, Outcome, Profile, Tried
+from hasten.records import PHASES, Outcome, Profile, Ratio, Tried, Value
 from hasten.report.document import default, script
 from hasten.report.html.page import Tile, conditions, render, sizes
 from hasten.report.html.plots import VERDICTS, Bar, Curve, Scale, Series, curve, interval, scale
@@ -23,6 +23,7 @@ from hasten.report.phrases import interval as between
 
 _ELSEWHERE = "not applicable"
 _VAGUE = 3.0  # an interval so wide says nothing of a ceiling
+_WIDE = 1.8  # ... and one so wide that its middle is not quoted
 _PLAN = "the plan"
 _AS_IS = "as it is"
 
@@ -97,7 +98,14 @@ def _headline(outcome: Outcome) -> tuple[str, str]:
     if outcome.confirmed is None:
         return "a plan", "not confirmed from end to end"
     ratio = f"{outcome.confirmed.ratio:.2f}\u00d7"
+    if not _known(outcome.confirmed) and outcome.confirmed_verdict == "faster":
+        ratio = f"\u2265 {outcome.confirmed.low:.2f}\u00d7"
     return ratio, "as fast" if outcome.confirmed_verdict == "faster" else "as fast, perhaps"
+
+
+def _known(ratio: Ratio) -> bool:
+    """Whether an interval is narrow enough for its middle to be quoted."""
+    return ratio.low > 0 and ratio.high < _WIDE * ratio.low
 
 
 def _lead(outcome: Outcome) -> str:
@@ -128,7 +136,7 @@ def _lead(outcome: Outcome) -> str:
 def _tiles(outcome: Outcome) -> Iterator[Tile]:
     now = outcome.profile.iteration
     yield Tile("an iteration now", milliseconds(now))
-    if outcome.setting and outcome.confirmed is not None and outcome.confirmed.ratio > 0:
+    if outcome.setting and outcome.confirmed is not None and _known(outcome.confirmed):
         faster = milliseconds(now / outcome.confirmed.ratio)
         yield Tile("with the plan", faster, "by the confirmed ratio")
     tried = sum(t.pairs > 0 for t in outcome.tried)
@@ -142,7 +150,7 @@ def _tiles(outcome: Outcome) -> Iterator[Tile]:
 def _setting(name: str, outcome: Outcome, plan: Plan) -> tuple[str, str, str]:
     """Name, value, and the class of what it may change."""
     known = [t.numerics for t in outcome.tried if t.name == name and t.numerics]
-    return name, value(plan.setting[name]) or "on", known[-1] if known else ""
+    return name, _words(plan.setting[name]) or "on", known[-1] if known else ""
 
 
 # --- where the time goes -----------------------------------------------------------------------
@@ -230,7 +238,11 @@ def _row(tried: Tried, on: Scale) -> Row:
 
 def _value(tried: Tried) -> str:
     """In words; several together say no more than their names."""
-    return "" if " + " in tried.name else value(tried.value)
+    return "" if " + " in tried.name else _words(tried.value)
+
+
+def _words(what: Value) -> str:
+    return ", ".join(map(str, what)) if isinstance(what, (list, tuple)) else value(what)
 
 
 def _left(tried: Tried) -> bool:
