@@ -76,13 +76,18 @@ class TracingRecorder(Recorder):
         """Typical iterations out of those that were kept; None when there are none.
 
         Args:
-            names: of the phases by their index.
+            names: of the phases by their index; a phase without a name is "other".
         """
         chosen = typical(list(self.traces))
         if not chosen:
             return None
         start, end = chosen[0].begin, chosen[-1].end
-        spans = [("main", names[p], a, b) for trace in chosen for p, a, b in _phases(trace)]
+        named = {index: name for index, name in enumerate(names)}
+        spans = [
+            ("main", named.get(phase, "other"), a, b)
+            for trace in chosen
+            for phase, a, b in _phases(trace)
+        ]
         spans += sorted(s for s in self.others if s[3] > start and s[2] < end)
         least = _TINY * (end - start)
         return Timeline(
