@@ -57,6 +57,7 @@ class Plan:
         fingerprint: loader, model, optimizer, torch and device as a string each.
         hasten: the version that wrote it.
         created: when, in UTC.
+        item_seeds: what is random in an item comes from seed, epoch and index.
     """
 
     script: str
@@ -68,6 +69,7 @@ class Plan:
     hasten: str = field(default_factory=_version)
     created: str = field(default_factory=_now)
     schema: int = SCHEMA
+    item_seeds: bool = False
 
 
 class Difference(NamedTuple):
@@ -176,7 +178,15 @@ def _plan(document: dict[str, Any], path: Path) -> Plan:
         fingerprint={key: str(value) for key, value in fingerprint.items()},
         hasten=str(made.get("hasten", "")),
         created=str(made.get("created", "")),
+        item_seeds=_switch(document, "item_seeds"),
     )
+
+
+def _switch(document: dict[str, Any], name: str) -> bool:
+    value = document.get(name, False)
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} should be true or false")
+    return value
 
 
 def _table(document: dict[str, Any], name: str) -> dict[str, Any]:
@@ -285,6 +295,10 @@ def _document(plan: Plan) -> tomlkit.TOMLDocument:
     for line in _HEADER.format(script=plan.script).splitlines():
         document.add(tomlkit.comment(line))
     document.add("schema", tomlkit.item(plan.schema))
+    if plan.item_seeds:
+        seeded = tomlkit.item(True)
+        seeded.comment("random numbers of an item come from seed, epoch and index")
+        document.add("item_seeds", seeded)
     document.add("settings", _settings(plan))
     if plan.confirmed is not None:
         document.add("confirmed", _confirmed(plan.confirmed))

@@ -68,10 +68,13 @@ def command(
     if watch:
         become(arguments, _environment({}, {}, watch=True))
     plan = _find_plan(plan_path, arguments)
-    if plan is None or not plan.setting:
+    if plan is None or not (plan.setting or plan.item_seeds):
         become(arguments, os.environ)
     _check_machine(plan, force)
-    become(arguments, _environment(plan.setting, plan.fingerprint, watch=False))
+    become(
+        arguments,
+        _environment(plan.setting, plan.fingerprint, watch=False, item_seeds=plan.item_seeds),
+    )
 
 
 def _check_there(arguments: tuple[str, ...]) -> None:
@@ -112,12 +115,16 @@ def _check_machine(plan: Plan, force: bool) -> None:
 
 
 def _environment(
-    setting: dict[str, object], fingerprint: dict[str, str], watch: bool
+    setting: dict[str, object], fingerprint: dict[str, str], watch: bool, item_seeds: bool = False
 ) -> dict[str, str]:
     from hasten.instrument.launch import environment_for_run
 
     return environment_for_run(
-        setting=setting, fingerprint=fingerprint, watch=watch, env=os.environ
+        setting=setting,
+        fingerprint=fingerprint,
+        watch=watch,
+        env=os.environ,
+        item_seeds=item_seeds,
     )
 
 

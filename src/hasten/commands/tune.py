@@ -62,6 +62,7 @@ _INTERRUPTED = 130
     help="Seconds until the first iteration.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the order of blocks.")
+@click.option("--item-seeds", is_flag=True, help="Random items come from seed, epoch and index.")
 def command(
     budget: float,
     output: Path | None,
@@ -75,6 +76,7 @@ def command(
     shield: str,
     timeout: float,
     seed: int,
+    item_seeds: bool,
     module: bool,
     argv: tuple[str, ...],
 ) -> int:
@@ -104,10 +106,12 @@ def command(
     )
     with progress(budget) as listener:
         tuning = session.Session(request, listener)
+        if item_seeds:
+            tuning.driver.item_seeds = True
         outcome = tuning.run()
     if tuning.confirmation is not None:
         outcome = dataclasses.replace(outcome, courses=tuning.confirmation.courses)
-    plan = make_plan(arguments, outcome)
+    plan = make_plan(arguments, outcome, item_seeds)
     written = _write(plan, path, outcome)
     if html is not None:
         from hasten.report.html.tuning_page import tuning_page

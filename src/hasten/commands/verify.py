@@ -110,7 +110,7 @@ def command(
         metric=metric_regex,
         metric_margin=metric_margin,
         lower_is_better=metric_lower,
-        item_seeds=item_seeds,
+        item_seeds=item_seeds or plan.item_seeds,
         shield=shield,
         timeout=timeout,
     )

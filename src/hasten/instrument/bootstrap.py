@@ -136,8 +136,8 @@ def _starter(child: Any, seeding: Any = None) -> _Callback:
         from hasten.instrument import start
 
         if seeding is None:
-            ended[0] = start.start_served(channel, child.observe)
+            ended[0] = start.start_served(channel, child.observe, child.item_seeds)
         else:
-            ended[0] = start.start_followed(channel, seeding)
+            ended[0] = start.start_followed(channel, seeding, child.item_seeds)
 
     return served

@@ -87,6 +87,7 @@ def environment_for_run(
     fingerprint: dict[str, str],
     watch: bool,
     env: Mapping[str, str],
+    item_seeds: bool = False,
 ) -> dict[str, str]:
     """The environment in which `hasten run` becomes the script."""
     description = ChildDescription(
@@ -94,6 +95,7 @@ def environment_for_run(
         setting=setting,
         fingerprint=fingerprint,
         report=env.get("HASTEN_WATCH_REPORT"),
+        item_seeds=item_seeds,
     )
     return environment(description, env)
 

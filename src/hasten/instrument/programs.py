@@ -370,7 +370,12 @@ def follow(conductor: Conductor, setting: dict[str, Any], expected: dict[str, st
                 f"the plan was made for another {key} ({expected[key]}, now {now[key]}); "
                 "its gain and its proof may not hold: hasten tune makes a new one"
             )
-    conductor.end_program({units[n].needs for n in usable})
+    keep = {units[n].needs for n in usable}
+    if conductor.caches.seeds.on:
+        keep.add("loader")
+        if seams.loader is None or seams.loader.reason is not None:
+            _say("items can't be seeded: the training loader isn't one that hasten can take over")
+    conductor.end_program(keep)
 
 
 def _can(conductor: Conductor, needs: str) -> bool:

@@ -21,17 +21,21 @@ from hasten.records import Ended
 _CALIBRATION = 20_000  # crossings that are timed to say what one costs
 
 
-def start_served(channel: Channel, observe: bool = False) -> Callable[[], Ended]:
+def start_served(
+    channel: Channel, observe: bool = False, item_seeds: bool = False
+) -> Callable[[], Ended]:
     """Serve a parent.
 
     Args:
         channel: to it.
         observe: with observers, for a diagnosis.
+        item_seeds: what is random in an item comes from seed, epoch and index.
 
     Returns:
         What to say when the script comes to its end.
     """
     conductor = _kind(observe)(lambda c: serve(c, channel))
+    conductor.caches.seeds.on = item_seeds
     conductor.install()
 
     def ended() -> Ended:
@@ -40,12 +44,15 @@ def start_served(channel: Channel, observe: bool = False) -> Callable[[], Ended]
     return ended
 
 
-def start_followed(channel: Channel, seeding: Seeding) -> Callable[[], Ended]:
+def start_followed(
+    channel: Channel, seeding: Seeding, item_seeds: bool = False
+) -> Callable[[], Ended]:
     """Serve a parent that verifies a plan: everything is counted from the first iteration on.
 
     Args:
         channel: to the parent.
         seeding: of this process.
+        item_seeds: what is random in an item comes from seed, epoch and index.
 
     Returns:
         What to say when the script comes to its end; the whole account is sent before.
@@ -53,6 +60,7 @@ def start_followed(channel: Channel, seeding: Seeding) -> Callable[[], Ended]:
     from hasten.instrument.verify.conductor import FollowingConductor
 
     conductor = FollowingConductor(lambda c: serve(c, channel), seeding)
+    conductor.caches.seeds.on = item_seeds
     conductor.install()
 
     def ended() -> Ended:
@@ -78,6 +86,7 @@ def start_alone(child: ChildDescription) -> None:
         return
     if child.mode == "run":
         conductor = Conductor(lambda c: follow(c, child.setting, child.fingerprint))
+        conductor.caches.seeds.on = child.item_seeds
         keeping.ahead(conductor.caches, child.setting, child.fingerprint)
     else:
         conductor = Conductor(observe)

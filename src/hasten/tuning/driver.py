@@ -59,6 +59,7 @@ class Driver:
         self.peak_memory = 0  # bytes, the largest of a child
         self.shield = ""
         self.clock: Clock | None = None
+        self.item_seeds = False  # of every child
         self.process_of: Callable[[Setting], Setting] = start_part
         self._running: list[_Running] = []  # the one that had its turn last at the end
         self._usual = timeout
@@ -94,7 +95,9 @@ class Driver:
         return answer
 
     def _start(self, start: Setting) -> _Running:
-        child = Child(self.argv, self.mode, self._note, start_setting=start)
+        child = Child(
+            self.argv, self.mode, self._note, start_setting=start, item_seeds=self.item_seeds
+        )
         running = _Running(child, start)
         self._running.append(running)
         running.child.start()

@@ -7,12 +7,13 @@ from hasten.plan import Plan, machine_fingerprint
 from hasten.records import Outcome
 
 
-def make_plan(arguments: tuple[str, ...], outcome: Outcome) -> Plan:
+def make_plan(arguments: tuple[str, ...], outcome: Outcome, item_seeds: bool = False) -> Plan:
     """The plan of an outcome.
 
     Args:
         arguments: the script and its arguments as Python takes them.
         outcome: of a tuning of it.
+        item_seeds: whether it was tuned with them.
     """
     profile = outcome.profile
     module = arguments[0] == "-m"
@@ -24,4 +25,5 @@ def make_plan(arguments: tuple[str, ...], outcome: Outcome) -> Plan:
         evidence=outcome.tried,
         confirmed=outcome.confirmed,
         fingerprint={**fingerprint(profile), "device": device},
+        item_seeds=item_seeds,
     )

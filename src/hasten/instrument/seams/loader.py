@@ -13,7 +13,7 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Sized
-from typing import Any, Protocol
+from typing import Any
 
 from torch.utils.data import DataLoader
 
@@ -22,6 +22,7 @@ from hasten.instrument import patching
 from hasten.instrument.seams import loader_fingerprint, loader_probe
 from hasten.instrument.seams.delivery import Delivery
 from hasten.instrument.seams.loader_batches import Replay
+from hasten.instrument.seams.loader_events import LoaderEvents, Silence
 from hasten.instrument.seams.loader_facts import describe
 from hasten.instrument.seams.loader_iterator import (
     OwnedIterator,
@@ -42,31 +43,6 @@ from hasten.instrument.seams.loader_torch import (
     why_not_owned,
 )
 from hasten.records import LoaderFacts
-
-
-class LoaderEvents(Protocol):
-    """What is told about every loader of the script, on its hot path."""
-
-    def fetching(self, loader: DataLoader[Any]) -> None:
-        """A batch is asked for: an iteration border. The configuration may change in here."""
-
-    def fetched(self, loader: DataLoader[Any], batch: Any) -> None:
-        """The batch is there; the script gets it next."""
-
-    def epoch_started(self, loader: DataLoader[Any]) -> None:
-        """The script has called `iter`; nothing is started yet, so it may be configured in here."""
-
-    def epoch_ended(self, loader: DataLoader[Any]) -> None:
-        """There is no further batch."""
-
-
-class _Silence:
-    """Events after hasten has gone."""
-
-    def fetching(self, loader: DataLoader[Any]) -> None: ...
-    def fetched(self, loader: DataLoader[Any], batch: Any) -> None: ...
-    def epoch_started(self, loader: DataLoader[Any]) -> None: ...
-    def epoch_ended(self, loader: DataLoader[Any]) -> None: ...
 
 
 class OwnedLoader:
@@ -205,7 +181,8 @@ class OwnedLoader:
         indices, drew = self.upcoming(batches)
         if len(indices) < batches:  # the end of the epoch: take what has been
             indices = [*list(self.recent)[len(indices) - batches :], *indices]
-        return loader_probe.probe(self.loader, indices, drew, workers, prefetch)
+        seeds = self.items.seeds
+        return loader_probe.probe(self.loader, indices, drew, workers, prefetch, seeds)
 
     def close(self) -> None:
         """End every pool of ours. An epoch that goes on begins a new one."""
@@ -358,7 +335,7 @@ class LoaderSeams:
             patching.restore(self._patch)
             self._patch = None
         for _, owned in list(self._loaders.values()):
-            owned.events = _Silence()
+            owned.events = Silence()
             owned.hold(False)
             owned.items.end()
             owned.reset()

@@ -107,6 +107,7 @@ class OwnedIterator(_BaseDataLoaderIter):
         self._loader = loader
         self._order.clear()
         self._epoch, self._baseline = object(), self._owned.baseline(loader)
+        self._stream.key = self._owned.items.seeds.begin(loader)
         self._passes += 1
         self.left, self.over, self._active, self._starting = 0, False, None, None
         self._in_force: Any = self._owned.target

@@ -16,6 +16,7 @@ from hasten.instrument.seams.cache_proof import Compared, compare
 from hasten.instrument.seams.loader_cache import ItemCache
 from hasten.instrument.seams.loader_facts import describe
 from hasten.instrument.seams.loader_fork import elsewhere
+from hasten.instrument.seams.loader_seeded import ItemSeeds
 from hasten.instrument.seams.loader_torch import Config
 from hasten.records import ItemFacts, LoaderFacts
 
@@ -35,12 +36,14 @@ class Caches:
         files: whether items may be kept in files; never in a trial, which writes nothing.
         early: what to keep of loaders that `matches` from their first batch on.
         matches: tells the training loader by its facts.
+        seeds: whether items draw from random states of their own.
     """
 
     def __init__(self) -> None:
         self.files = False
         self.early: Wanted | None = None
         self.matches: Callable[[LoaderFacts], bool] = lambda facts: False
+        self.seeds = ItemSeeds()
         self._known: weakref.WeakValueDictionary[int, ItemCache] = weakref.WeakValueDictionary()
         self._last: ItemCache | None = None  # survives a loader that is built anew each epoch
 
@@ -163,10 +166,16 @@ class Keeping:
             return None
         return replace(asked or Config.of(self._loader), cached=self._on)
 
+    @property
+    def seeds(self) -> ItemSeeds:
+        """Whether items draw from random states of their own; shared by all loaders."""
+        return self._caches.seeds
+
     def dress(self, copy: DataLoader[Any], config: Config) -> None:
-        """Give a copy of the loader, from which a pool starts now, the items that are kept."""
+        """Give a copy of the loader, from which a pool starts now, items as they are wanted."""
         if config.cached and self.cache is not None:
             copy.__dict__["dataset"] = self.cache.dressed(config.workers)
+        self.seeds.dress(copy)
 
     def fill(self, batches: int, processes: int) -> int:
         """Compute and keep the items of the next batches, which are delivered later.

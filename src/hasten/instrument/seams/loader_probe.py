@@ -22,6 +22,7 @@ from hasten.instrument.seams.loader_batches import difference, leaves
 from hasten.instrument.seams.loader_facts import start_method
 from hasten.instrument.seams.loader_fork import LIMIT, elsewhere, line
 from hasten.instrument.seams.loader_random import preserved, random_states
+from hasten.instrument.seams.loader_seeded import ItemSeeds, Tagged
 from hasten.instrument.seams.loader_torch import Config, quietly, shadow
 
 _HANDLES = ("h5py", "lmdb", "sqlite3", "zipfile", "tarfile")
@@ -88,9 +89,14 @@ def _in_memory(item: io.IOBase) -> bool:
     return isinstance(item, (io.BytesIO, io.StringIO)) or item.closed
 
 
-def _fetch(loader: DataLoader[Any], config: Config, indices: list[Any]) -> Leaves:
+def _fetch(
+    loader: DataLoader[Any], config: Config, indices: list[Any], seeds: ItemSeeds
+) -> Leaves:
     """Fetch these index batches by a pool of their own."""
-    copy = shadow(loader, config, indices, torch.Generator().manual_seed(0))
+    key = seeds.sample(loader)
+    feed = indices if key is None else [Tagged(index, key) for index in indices]
+    copy = shadow(loader, config, feed, torch.Generator().manual_seed(0))
+    seeds.dress(copy)
     # A copy for the comparison needs no page-locked memory, and mustn't hang.
     copy.__dict__.update(pin_memory=False, timeout=LIMIT if config.workers else 0)
     inner: Any = quietly(copy)
@@ -101,17 +107,17 @@ def _fetch(loader: DataLoader[Any], config: Config, indices: list[Any]) -> Leave
             inner._shutdown_workers()
 
 
-def _reference(loader: DataLoader[Any], indices: list[Any]) -> _Reference:
+def _reference(loader: DataLoader[Any], indices: list[Any], seeds: ItemSeeds) -> _Reference:
     """Fetch without workers, twice: in the order of the stream, and backwards with other seeds."""
     here = Config(0, None, False)
     held = tuple(sorted(handles(loader.dataset)))
     before = random_states()
-    batches = _fetch(loader, here, indices)
+    batches = _fetch(loader, here, indices, seeds)
     moved = tuple(name for name, state in random_states().items() if state != before[name])
     torch.manual_seed(1)
     random.seed(1)
     numpy.random.seed(1)
-    again = _fetch(loader, here, indices[::-1])[::-1]
+    again = _fetch(loader, here, indices[::-1], seeds)[::-1]
     opened = tuple(sorted(handles(loader.dataset) - set(held)))
     return _Reference(batches, moved, _first(batches, again) or "", held, opened)
 
@@ -124,7 +130,12 @@ def _first(one: Leaves, other: Leaves) -> str | None:
 
 
 def probe(
-    loader: DataLoader[Any], indices: list[Any], drew: bool, workers: int, prefetch: int | None
+    loader: DataLoader[Any],
+    indices: list[Any],
+    drew: bool,
+    workers: int,
+    prefetch: int | None,
+    seeds: ItemSeeds | None = None,
 ) -> LoaderProbe:
     """Fetch `indices` without workers and by a pool, and compare.
 
@@ -134,7 +145,9 @@ def probe(
         drew: the sampler drew from the random state for a single batch.
         workers: the worker count in question. For none, the pool is one of the script's size.
         prefetch: of the pool.
+        seeds: by which items are seeded; None: they aren't.
     """
+    seeds = seeds or ItemSeeds()
     started = time.perf_counter()
 
     def verdict(equal: bool, moving: bool, reason: str, worst: str = "") -> LoaderProbe:
@@ -145,13 +158,13 @@ def probe(
     config = Config.normal(workers or loader.num_workers or 1, prefetch, False)
     with preserved():
         try:
-            reference = elsewhere(lambda: _reference(loader, indices))
+            reference = elsewhere(lambda: _reference(loader, indices, seeds))
         except Exception as error:
             return verdict(False, False, f"items cannot be fetched without workers: {line(error)}")
         if reason := _shares_files(loader, reference, workers):
             return verdict(False, bool(reference.moved), reason)
         try:
-            other = _fetch(loader, config, indices)
+            other = _fetch(loader, config, indices, seeds)
         except Exception as error:
             reason = f"items cannot be fetched by {config.workers} workers: {line(error)}"
             return verdict(False, bool(reference.moved), reason)

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from hasten.instrument.seams import loader_seeded as seeded
 from hasten.instrument.seams.loader_torch import Key
 
 #: Index batches that were handed to a pool and whose batch the script hasn't had yet, in the
@@ -20,13 +21,17 @@ class IndexStream:
     Attributes:
         sampler: the script's batch sampler, or its sampler where the loader doesn't collate.
         begun: something has been read since the start of the epoch.
+        key: what items are seeded by; None: they aren't.
     """
 
     def __init__(self, sampler: Any) -> None:
         self.sampler = sampler
         self.begun = False
+        self.key: seeded.Key | None = None
         self._iterator: Iterator[Any] = iter(())
         self._ahead: deque[Any] = deque()
+        self._draws = seeded.may_repeat(sampler)
+        self._tagged = 0
 
     def restart(self) -> None:
         """Begin an epoch: torch calls `iter` on the sampler here, and so do we."""
@@ -42,6 +47,13 @@ class IndexStream:
             return self._ahead.popleft()
         self.begun = True
         return next(self._iterator)
+
+    def tagged(self, index: Any) -> Any:
+        """An index batch as it is handed to a pool."""
+        if self.key is None:
+            return index
+        self._tagged += 1
+        return seeded.Tagged(index, self.key._replace(draw=self._tagged if self._draws else 0))
 
     def read_ahead(self, count: int) -> None:
         """Ask the sampler `count` times now, as torch does when it primes its workers."""
@@ -59,6 +71,7 @@ class IndexStream:
     def give_back(self, indices: list[Any]) -> None:
         """Put index batches back that no pool will deliver any more."""
         self._ahead.extendleft(reversed(indices))
+        self._tagged = max(0, self._tagged - len(indices))
 
 
 class Feed:
@@ -91,7 +104,7 @@ class Feed:
             raise StopIteration
         index = next(self.stream)
         self.order.append((self.key, index))
-        return index
+        return self.stream.tagged(index)
 
     def __len__(self) -> int:
         return len(self.stream.sampler)

@@ -16,10 +16,10 @@ def obey(conductor: Conductor, command: Follow) -> Generator[None, Iteration, Fo
     assert isinstance(conductor, FollowingConductor), "the child was not started to be followed"
     seams = conductor.seams
     assert seams is not None
+    if not conductor.marked:  # first: what comes into force mustn't move anything by itself
+        conductor.mark()
     if command.setting != seams.setting:
         seams.apply(_usable(conductor, command.setting))
-    if not conductor.marked:
-        conductor.mark()
     while command.iterations is None or len(conductor.ledger.rows) < command.iterations:
         yield
         conductor.losses.clear()

@@ -16,7 +16,8 @@ When it helps
 Numerics
     Class `exact` where items hold no randomness: the same batches in the same order. Where
     items draw random numbers, another worker count gives other draws: class `statistics`, which
-    needs `--allow statistics`.
+    needs `--allow statistics`. With `--item-seeds` what is random in an item comes from seed, epoch
+    and index instead, and the class is `exact` again.
 
 Example
     DataLoader(dataset, batch_size=64, num_workers=4, persistent_workers=True)
