@@ -228,6 +228,8 @@ class Examined:
         single_precision: seconds of forward and backward in (the script's precision, float32),
             on a copy of the model; None: the script computes in float32 already.
         facts: what observers add.
+        timeline: one iteration under torch's profiler, with the lane of the device; None where
+            there is none.
     """
 
     loader: LoaderTimes | None = None
@@ -239,6 +241,7 @@ class Examined:
     device_peak_memory: int | None = None
     single_precision: tuple[float, ...] | None = None
     facts: dict[str, Any] = field(default_factory=dict)
+    timeline: Timeline | None = None
 
 
 @dataclass(frozen=True)
