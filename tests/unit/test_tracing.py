@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from hasten.diagnosis import Course
 from hasten.instrument import tracing
 from hasten.instrument.courses import course
+from hasten.instrument.observe import device_lane
 from hasten.instrument.observe.log import Log
 from hasten.instrument.observe.losses import course as losses_course
 from hasten.instrument.observe.memory import Memory
@@ -217,3 +218,60 @@ def test_memory_is_seen_to_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 100 <= len(facts["seconds"]) <= 241 and facts["seconds"] == sorted(facts["seconds"])
     assert facts["resident"][-1] - facts["resident"][0] > 30_000_000
     assert facts["device"] == []
+
+
+# --- the device --------------------------------------------------------------------------------
+
+
+def test_what_the_profiler_saw_is_on_the_recorders_clock() -> None:
+    """Of the CPU here, whose events have the same form and clock."""
+    from torch.profiler import ProfilerActivity, profile
+
+    matrix = torch.randn(200, 200)
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        ahead = device_lane.offset()
+        recorder = TracingRecorder()
+        recorder.begin()
+        recorder.enter(FORWARD)
+        matrix @ matrix
+        recorder.leave()
+        time.sleep(0.02)
+        recorder.enter(BACKWARD)
+        matrix @ matrix
+        recorder.leave()
+        recorder.finish()
+    assert device_lane.busy(profiler, ahead) == []  # nothing on an accelerator
+    recorder.others = device_lane.busy(profiler, ahead, torch.autograd.DeviceType.CPU)
+    timeline = recorder.last()
+    assert timeline is not None
+    lane = [s for s in timeline.spans if s.lane == "device"]
+    forward, backward = (s for s in timeline.spans if s.what in ("forward", "backward"))
+    assert len(lane) >= 2 and {span.what for span in lane} == {"busy"}
+    slack = 2e-4
+    for span in lane:
+        inside = [p for p in (forward, backward) if p.begin - slack <= span.begin]
+        assert any(span.end <= p.end + slack for p in inside), (span, forward, backward)
+
+
+@pytest.mark.gpu
+def test_a_device_is_busy_while_it_works() -> None:
+    from torch.profiler import ProfilerActivity, profile
+
+    matrix = torch.randn(4000, 4000, device="cuda")
+    matrix @ matrix
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        ahead = device_lane.offset()
+        recorder = TracingRecorder()
+        recorder.begin()
+        recorder.enter(FORWARD)
+        for _ in range(20):
+            matrix @ matrix
+        torch.cuda.synchronize()
+        recorder.leave()
+        recorder.finish()
+    recorder.others = device_lane.busy(profiler, ahead)
+    timeline = recorder.last()
+    assert timeline is not None
+    busy = sum(s.end - s.begin for s in timeline.spans if s.lane == "device")
+    assert 0.7 * timeline.borders[-1] < busy <= timeline.borders[-1]

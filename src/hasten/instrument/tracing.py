@@ -79,8 +79,13 @@ class TracingRecorder(Recorder):
             names: of the phases by their index; a phase without a name is "other".
         """
         chosen = typical(list(self.traces))
-        if not chosen:
-            return None
+        return self._timeline(chosen, names) if chosen else None
+
+    def last(self, names: tuple[str, ...] = PHASES) -> Timeline | None:
+        """The last iteration, whatever it was like."""
+        return self._timeline([self.traces[-1]], names) if self.traces else None
+
+    def _timeline(self, chosen: list[Trace], names: tuple[str, ...]) -> Timeline:
         start, end = chosen[0].begin, chosen[-1].end
         named = {index: name for index, name in enumerate(names)}
         spans = [

@@ -13,31 +13,35 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from hasten.instrument.observe import device_lane
 from hasten.instrument.observe.arithmetic import Captured, run_once, timed
 from hasten.instrument.observe.devices import accelerator
 from hasten.instrument.recorder import Iteration
 from hasten.instrument.seams.loader_random import preserved
 from hasten.instrument.seams.root import Root
+from hasten.instrument.tracing import TracingRecorder
 
 _BYTES = 32 * 2**20
 _TRIES = 5
 
 
 def facts(
-    device: str, captured: list[tuple[Root, Captured]]
+    device: str, captured: list[tuple[Root, Captured]], recorder: TracingRecorder
 ) -> Generator[None, Iteration, dict[str, Any]]:
     """All of it, for `Examined.facts`; empty without an accelerator.
 
     Args:
         device: type of device on which the model is.
         captured: roots with the arguments of a call.
+        recorder: of this process; it gets the lane of the device in the iteration that is
+            profiled, the last one of its traces.
     """
     present = accelerator()
     if present is None:
         return {}
     found: dict[str, Any] = {"copy_rates": copy_rates(present)}
     if device == "cuda":
-        found["device_busy"] = yield from _busy()
+        found["device_busy"] = yield from _busy(recorder)
     elif device == "cpu" and captured:
         found["on_accelerator"] = _moved(*captured[0], present)
     return found
@@ -56,15 +60,17 @@ def _rate(source: torch.Tensor, device: Any, kind: str) -> float:
     return _BYTES / statistics.median(times)
 
 
-def _busy() -> Generator[None, Iteration, float | None]:
+def _busy(recorder: TracingRecorder) -> Generator[None, Iteration, float | None]:
     """Seconds of kernels in one plain iteration."""
     from torch.profiler import ProfilerActivity, profile
 
     for _ in range(_TRIES):
         with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+            ahead = device_lane.offset()
             iteration = yield
             torch.cuda.synchronize()
         if not iteration.void:
+            recorder.others = device_lane.busy(profiler, ahead)
             return 1e-6 * float(sum(e.self_device_time_total for e in profiler.key_averages()))
     return None
 

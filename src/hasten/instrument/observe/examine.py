@@ -19,6 +19,7 @@ from hasten.instrument.observe.loader_times import loader_times
 from hasten.instrument.recorder import Iteration
 from hasten.instrument.seams.loader import OwnedLoader
 from hasten.instrument.seams.root import Root
+from hasten.records import PHASES
 
 _DOUBLE = torch.float64
 _TRIES = 3  # iterations in which a call may be captured or counted
@@ -47,7 +48,11 @@ def examine(
         captured = yield from _capture(seams.roots)
         flops = sum(count(root, seen) for root, seen in captured)
         single = _single(captured)
-        facts = yield from accelerator.facts(seams.device, captured)
+        facts = yield from accelerator.facts(seams.device, captured, conductor.recorder)
+    # Only the iteration that was profiled has a lane of the device.
+    profiled = (
+        conductor.recorder.last((*PHASES, "copy", "other")) if facts.get("device_busy") else None
+    )
     dtypes = {"float32", "bfloat16", *_dtypes(conductor)}
     return Examined(
         loader=loader,
@@ -59,6 +64,7 @@ def examine(
         device_peak_memory=device_peak,
         single_precision=single,
         facts=facts,
+        timeline=profiled,
     )
 
 

@@ -75,6 +75,7 @@ def diagnosis_page(
         anatomy=_anatomy(diagnosis),
         anatomy_note=_spread(diagnosis),
         timeline=lanes(diagnosis.observed.timeline),
+        device_timeline=lanes(diagnosis.examined.timeline),
         no_device=diagnosis.profile.device == "cpu",
         ladder=_ladder(diagnosis),
         limits=[e for e in entries if e.kind == Kind.LIMIT.value],
