@@ -315,6 +315,13 @@ def test_source_is_shown_round_the_line(tmp_path: Path) -> None:
     assert [line.text for line in shown.lines if line.here] == ["    y = 2"]
 
 
+def test_source_ends_with_its_function(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text("def f():\n    x = 1\n    y = 2\n\n\nf()\n")
+    shown = excerpt(Place(str(file), 3, "y = 2"))
+    assert shown is not None and [line.number for line in shown.lines] == [1, 2, 3]
+
+
 def test_source_that_has_changed_is_not_shown_as_if_it_were_that(tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text("something else\n" * 9)

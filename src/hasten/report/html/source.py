@@ -55,6 +55,9 @@ def _around(place: Place) -> tuple[Line, ...]:
     if not 0 <= at < len(found) or (place.code and found[at].strip() != place.code.strip()):
         return ()
     first, last = max(0, at - _AROUND), min(len(found), at + _AROUND + 1)
+    if found[at][:1].isspace():  # what comes after its function says nothing of it
+        outer = (i for i in range(at + 1, last) if found[i].strip() and not found[i][0].isspace())
+        last = next(outer, last)
     while first < at and not found[first].strip():
         first += 1
     while last - 1 > at and not found[last - 1].strip():
