@@ -151,6 +151,8 @@ class Observed:
         trained_iterations: iterations with a backward pass since then, plain or not.
         facts: what observers found out, by the observer's name.
         timeline: typical iterations, phase by phase.
+        processor_phases: like `phases`, in processor seconds of the process: what other programs
+            take away is not in them, nor is waiting.
     """
 
     iterations: int
@@ -167,6 +169,7 @@ class Observed:
     trained_iterations: int
     facts: dict[str, Any] = field(default_factory=dict)
     timeline: Timeline | None = None
+    processor_phases: dict[str, Spread] = field(default_factory=dict)
 
     def all(self, kind: str) -> list[Event]:
         """The events of a kind, the most frequent first."""

@@ -73,7 +73,7 @@ def test_a_person_sees_eighty_columns_of_plain_text() -> None:
 
 @pytest.mark.slow
 def test_planted_data_costs_what_was_planted() -> None:
-    """Six milliseconds an iteration, on a machine with a core for it."""
+    """Six milliseconds an iteration on average, on a machine with a core for it."""
     found = one(diagnosed("planted.py", budget=12.0), "data-bound")
     assert found["cost_ms"] == pytest.approx(6.0, rel=0.2)
     assert found["code"] == "for x in DataLoader(Items(), batch_size=1):"

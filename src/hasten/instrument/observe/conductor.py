@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import psutil
@@ -23,20 +23,66 @@ from hasten.records import PHASES
 
 #: Index of the copy phase in the recorder of a diagnosis.
 COPY = len(PHASES)
+#: Index of what observers themselves take, which is taken out of every figure.
+OWN = COPY + 1
 
 
 class FineRecorder(TracingRecorder):
-    """A recorder with a phase for copies between devices."""
+    """A recorder with a phase for copies, processor time by phase, and without our own time.
+
+    Attributes:
+        used: processor seconds of this process (all threads) in each phase of the iteration that
+            ended last, in the recorder's order.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._spent += [0, 0]
+        self.used: list[float] = []
+        self._busy = [0] * (OWN + 1)
+        self._clock = time.process_time_ns()
+
+    def _charge(self) -> None:
+        now = time.process_time_ns()
+        self._busy[self._stack[-1]] += now - self._clock
+        self._clock = now
+
+    def enter(self, phase: int) -> None:
+        """Time goes to `phase` until the matching `leave`."""
+        self._charge()
+        super().enter(phase)
+
+    def leave(self) -> None:
+        """Go back to the phase outside."""
+        self._charge()
+        super().leave()
+
+    def finish(self) -> Iteration | None:
+        """The iteration that ends here, or None when none had begun."""
+        self._charge()
+        self.used = [ns * 1e-9 for ns in self._busy]
+        iteration = super().finish()
+        if iteration is not None:
+            iteration.seconds -= iteration.phases[OWN]
+            iteration.processor = max(0.0, iteration.processor - self.used[OWN])
+        return iteration
+
+    @property
+    def own(self) -> float:
+        """Seconds that observers have taken in this iteration."""
+        return self._spent[OWN] * 1e-9
 
     def begin(self) -> None:
         """An iteration begins here."""
         super().begin()
-        self._spent.append(0)
+        self._spent += [0, 0]
+        self._busy = [0] * (OWN + 1)
+        self._clock = time.process_time_ns()
 
 
-def fine(iteration: Iteration) -> dict[str, float]:
-    """The phases of an iteration by the names of FINE_PHASES."""
-    named = dict(zip((*PHASES, "copy"), iteration.phases, strict=True))
+def fine(seconds: Sequence[float]) -> dict[str, float]:
+    """Seconds of an iteration's phases, as the recorder has them, by the names of FINE_PHASES."""
+    named = dict(zip((*PHASES, "copy"), seconds[: COPY + 1], strict=True))
     return {name: named[name] for name in FINE_PHASES}
 
 
@@ -56,7 +102,6 @@ class ObservingConductor(Conductor):
     def __init__(self, program: Callable[[Conductor], Program]) -> None:
         super().__init__(program)
         self.recorder: FineRecorder = FineRecorder()
-        self.recorder._spent.append(0)
         self.log = Log()
         self.observers: list[Observer] = discover()
         self.startup_seconds = 0.0
@@ -101,7 +146,7 @@ class ObservingConductor(Conductor):
     def _border(self) -> None:
         if self.watching and self.recorder._start:
             now = time.perf_counter_ns()
-            self._ended((now - self.recorder._start) * 1e-9)
+            self._ended((now - self.recorder._start) * 1e-9 - self.recorder.own)
         super()._border()
 
     def tell_ended(self, iteration: Iteration) -> None:
@@ -130,8 +175,15 @@ class ObservingConductor(Conductor):
         entry[1] += seconds
 
     def _tell(self, what: str, *args: Any) -> None:
-        for observer in self.observers:
-            getattr(observer, what)(self.log, *args)
+        counts = not self._suspended and bool(self.observers) and not self._foreign()
+        if counts:
+            self.recorder.enter(OWN)
+        try:
+            for observer in self.observers:
+                getattr(observer, what)(self.log, *args)
+        finally:
+            if counts:
+                self.recorder.leave()
 
     def fetching(self, loader: Any) -> None:
         """A batch is about to be fetched; another loader's is validation, and ends with it."""

@@ -33,6 +33,7 @@ def _observe(
     conductor: ObservingConductor, command: Observe
 ) -> Generator[None, Iteration, Observed]:
     seen: list[Iteration] = []
+    used: list[dict[str, float]] = []
     begun = time.monotonic()
     borders, deadline = 0, begun + command.seconds
     conductor.log.observing = True
@@ -44,8 +45,9 @@ def _observe(
         borders += iteration.void == "epoch border"
         if not iteration.void:
             seen.append(iteration)
+            used.append(fine(conductor.recorder.used))
         conductor.losses.clear()
-    observed = _observed(conductor, seen)
+    observed = _observed(conductor, seen, used)
     conductor.stop_observing()
     return observed
 
@@ -73,16 +75,19 @@ def _border_comes(conductor: ObservingConductor, seen: list[Iteration], deadline
     return time.monotonic() + epoch < deadline
 
 
-def _observed(conductor: ObservingConductor, seen: list[Iteration]) -> Observed:
+def _observed(
+    conductor: ObservingConductor, seen: list[Iteration], used: list[dict[str, float]]
+) -> Observed:
     log = conductor.log
     log.observing = False
     facts = {o.name: o.finish(log, conductor) for o in conductor.observers}
-    parts = [fine(iteration) for iteration in seen]
+    parts = [fine(iteration.phases) for iteration in seen]
     return Observed(
         iterations=len(seen),
         wall=spread([iteration.seconds for iteration in seen]),
         processor=spread([iteration.processor for iteration in seen]),
         phases={name: spread([part[name] for part in parts]) for name in FINE_PHASES},
+        processor_phases={n: spread([part[n] for part in used]) for n in FINE_PHASES},
         events=log.events(),
         sequences=log.sequences(),
         opening=log.opening(),
@@ -92,7 +97,7 @@ def _observed(conductor: ObservingConductor, seen: list[Iteration]) -> Observed:
         plain_iterations=int(conductor.plain[0]),
         trained_iterations=conductor.trained,
         facts={name: found for name, found in facts.items() if found},
-        timeline=conductor.recorder.timeline((*PHASES, "copy")),
+        timeline=conductor.recorder.timeline((*PHASES, "copy", "other")),
     )
 
 
