@@ -101,7 +101,8 @@ def pictures(tab: chromium.Page, name: str, folder: Path) -> list[Path]:
 def test_a_diagnosis_opens_in_a_browser(tmp_path: Path) -> None:
     report = tmp_path / "report.html"
     script = str(SCRIPTS / "reported.py")
-    result = run("diagnose", "--budget", "12", "--html", str(report), script, "60", cwd=SCRIPTS)
+    options = ("--budget", "12", "--html", str(report))
+    result = run("diagnose", *options, script, "60", "--save", cwd=SCRIPTS)
     assert result.returncode == 0, result.stderr
     assert f"report written to {report}" in result.stderr
     with chromium.page(tmp_path / "browser") as tab:
@@ -150,14 +151,19 @@ def test_a_page_that_cannot_be_written_is_said_before_anything_is_run(tmp_path: 
 @pytest.mark.slow
 @needs_browser
 def test_pictures_for_the_documents(tmp_path: Path, root: Path) -> None:
-    """Reports of a script with two mistakes; with HASTEN_PICTURES set, those kept in docs/."""
-    script = str(SCRIPTS / "reported.py")
-    for name, arguments in (
-        ("diagnosis", ("diagnose", "--budget", "30")),
-        ("tuning", ("tune", "--budget", "150", "--output", str(tmp_path / "plan.toml"))),
+    """Reports of a script with mistakes; with HASTEN_PICTURES set, those kept in docs/.
+
+    For a machine with nothing else to do; some minutes.
+    """
+    plan = str(tmp_path / "plan.toml")
+    for name, options, arguments in (
+        ("diagnosis", ("diagnose", "--budget", "30"), ("400", "--save")),
+        ("tuning", ("tune", "--budget", "180", "--output", plan), ("400",)),
     ):
         report = tmp_path / f"{name}.html"
-        result = run(*arguments, "--html", str(report), script, "400", cwd=SCRIPTS.parent.parent)
+        result = run(
+            *options, "--html", str(report), "tests/scripts/reported.py", *arguments, cwd=root
+        )
         assert result.returncode == 0, result.stderr
         with chromium.page(tmp_path / f"{name}-browser") as tab:
             examine(tab, report)

@@ -1,6 +1,6 @@
-"""Classifies small pictures: a transform that is slow, and a checkpoint in every iteration.
+"""Classifies small pictures, with a transform that is slow.
 
-Usage: reported.py EPOCHS
+Usage: reported.py EPOCHS [--save]      (--save: a checkpoint in every iteration as well)
 """
 
 import os
@@ -54,7 +54,7 @@ class Net(nn.Module):
         return self.head(self.features(x).flatten(1))
 
 
-def main(epochs):
+def main(epochs, save):
     torch.manual_seed(0)
     loader = DataLoader(Pictures(Blur()), batch_size=32, shuffle=True, num_workers=1)
     model = Net()
@@ -65,8 +65,9 @@ def main(epochs):
             loss = nn.functional.cross_entropy(model(pictures), labels)
             loss.backward()
             optimizer.step()
-            torch.save(model.state_dict(), WHERE)
+            if save:
+                torch.save(model.state_dict(), WHERE)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), "--save" in sys.argv)
