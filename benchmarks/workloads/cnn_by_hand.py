@@ -1,0 +1,67 @@
+"""Everything on: classify handwritten digits that are all in memory with a small convolutional network."""
+
+import argparse
+import json
+import os
+import time
+
+import torch
+from sample_data import digits
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--steps", type=int, default=1_000_000)
+parser.add_argument("--seed", type=int, default=0)
+args = parser.parse_args()
+
+torch.set_num_threads(len(os.sched_getaffinity(0)))
+torch.set_float32_matmul_precision("medium")
+
+
+def main():
+    torch.manual_seed(args.seed)
+    images, labels = digits()
+    images = nn.functional.interpolate(images, scale_factor=2)
+    loader = DataLoader(
+        TensorDataset(images[:1536], labels[:1536]),
+        batch_size=32,
+        shuffle=True,
+        num_workers=2,
+        persistent_workers=True,
+    )
+    model = nn.Sequential(
+        nn.Conv2d(1, 32, 3, padding=1, bias=False),
+        nn.BatchNorm2d(32), nn.ReLU(),
+        nn.Conv2d(32, 32, 3, padding=1, bias=False),
+        nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 3, padding=1, bias=False),
+        nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(1024, 128), nn.ReLU(), nn.Linear(128, 10),
+    )  # fmt: skip
+    model = model.to(memory_format=torch.channels_last)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
+    criterion = nn.CrossEntropyLoss()
+    compiled = torch.compile(model)
+    done, begun, total = 0, time.time(), 0.0
+    while done < args.steps:
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            with torch.autocast("cpu", torch.bfloat16):
+                outputs = compiled(inputs.to(memory_format=torch.channels_last))
+                loss = criterion(outputs, targets)
+            loss.backward()
+            optimizer.step()
+            total += loss.detach()
+            done += 1
+            if done == args.steps:
+                break
+    seconds = time.time() - begun
+    model.eval()
+    with torch.no_grad():
+        final = criterion(model(images[1536:]), labels[1536:]).item()
+    print(json.dumps({"loss": final, "seconds": seconds, "mean": float(total) / done}))
+
+
+if __name__ == "__main__":
+    main()
