@@ -3,12 +3,14 @@
 #   PYTHON   the Python to build .venv with (3.10 or newer)
 #   TORCH    what pip installs torch from, e.g. make setup TORCH="torch torchvision"
 #   BUDGET   seconds of measuring in the demo
+#   JOBS     processes that run tests side by side
 #   ARGS     passed on to pytest, e.g. make test ARGS="-k plan -x"
 
 PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= torch==2.14.1 torchvision==0.29.1
 BUDGET ?= 130
+JOBS ?= 2
 ARGS ?=
 
 BIN := $(VENV)/bin
@@ -41,7 +43,7 @@ demo: data ## tune examples/image_classification.py (under five minutes)
 	$(BIN)/hasten tune --budget $(BUDGET) examples/image_classification.py --epochs 40
 
 test: $(READY) ## all tests that are neither slow nor for a GPU (under ten minutes)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 check: $(READY) ## lint, formatting and types
 	$(BIN)/ruff check src tests examples benchmarks docs

@@ -196,7 +196,9 @@ def test_whole_items_where_nothing_is_random() -> None:
     assert same_at_every_seed(dataset, CachedDataset(dataset, items))
 
 
-@pytest.mark.parametrize("dataset", [Unpacked(FLIP), DrawsBefore(FLIP), Counts(FLIP)], ids=repr)
+@pytest.mark.parametrize(
+    "dataset", [Unpacked(FLIP), DrawsBefore(FLIP), Counts(FLIP)], ids=lambda d: type(d).__name__
+)
 def test_what_is_random_or_has_a_state_is_refused(dataset: Any) -> None:
     probed = look(dataset, range(4))
     assert not probed.options and probed.reason
