@@ -1,4 +1,4 @@
-"""With pytorch-autotune: classify handwritten digits that are all in memory with a small convolutional network."""
+"""With pytorch-autotune: classify handwritten digits with a small convolutional network."""
 
 import argparse
 import json

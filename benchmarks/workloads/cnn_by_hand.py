@@ -1,4 +1,4 @@
-"""Everything on: classify handwritten digits that are all in memory with a small convolutional network."""
+"""Everything on: classify handwritten digits in memory with a small convolutional network."""
 
 import argparse
 import json
