@@ -18,11 +18,12 @@ READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help setup data demo test check docs format bench gpu-check clean
+.PHONY: bench-packages bench-noise bench-growth bench-oracle bench-peers bench-limit
 
 help: ## list the targets
 	@echo "usage: make TARGET"
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## make .venv with torch, hasten and the tools (5.5 GB; once)
 
@@ -58,8 +59,31 @@ format: $(READY) ## put all files into the standard format
 	$(BIN)/ruff format src tests examples benchmarks
 	$(BIN)/ruff check --fix src tests examples benchmarks
 
-bench: $(READY) ## the slow tests: gains, costs and error rates (an hour or more)
+bench: bench-noise bench-growth bench-oracle bench-peers bench-limit ## every benchmark, and the slow tests (hours)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -s $(ARGS)
+
+WORKLOADS := jpeg cnn vit gpt lstm vae
+
+bench-packages: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+
+bench-noise: bench-packages ## why turns: verdicts under busy cores (two minutes)
+	$(BIN)/python benchmarks/noise.py
+
+bench-growth: bench-packages ## what grows with what (half an hour)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/growth.py
+
+bench-oracle: bench-packages ## hasten's plan against every combination (hours; goes on where it stopped)
+	for name in $(WORKLOADS); do OMP_NUM_THREADS=1 $(BIN)/python benchmarks/oracle.py $$name; done
+	$(BIN)/python benchmarks/oracle.py --report
+
+bench-peers: bench-packages ## against what people use today (hours; goes on where it stopped)
+	for name in $(WORKLOADS); do OMP_NUM_THREADS=1 $(BIN)/python benchmarks/peers.py $$name; done
+	$(BIN)/python benchmarks/peers.py --report
+
+bench-limit: bench-packages ## how far tuned scripts are from what the machine allows (half an hour)
+	for name in $(WORKLOADS); do OMP_NUM_THREADS=1 $(BIN)/python benchmarks/limit.py $$name; done
+	$(BIN)/python benchmarks/limit.py --report
 
 gpu-check: $(READY) ## what only a machine with a GPU can show
 	$(BIN)/python benchmarks/gpu_check.py
