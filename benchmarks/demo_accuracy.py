@@ -1,6 +1,6 @@
 """Does the demo's plan train as well as the script does without it?
 
-    python benchmarks/demo_accuracy.py [--plan examples/hasten.toml] [--seeds 5] [--epochs 6]
+    python benchmarks/demo_accuracy.py [--plan examples/hasten.toml] [--seeds 5] [--epochs 8]
 
 Trains `examples/image_classification.py` with each seed twice, as it is and by `hasten run`, in
 turns, and compares the validation accuracy of the last epoch in pairs. The plan is not inferior
@@ -42,13 +42,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--plan", type=Path, default=ROOT / "examples" / "hasten.toml")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--json", type=Path, help="pairs; read, and only missing seeds are run")
     options = parser.parse_args()
     plain = [sys.executable]
     planned = [sys.executable, "-m", "hasten", "run", "--plan", str(options.plan)]
-    pairs = []
-    for seed in range(options.seeds):
+    known = options.json is not None and options.json.exists()
+    pairs = json.loads(options.json.read_text())["pairs"] if known else []
+    for seed in range(len(pairs), options.seeds):
         pair = accuracy(plain, seed, options.epochs), accuracy(planned, seed, options.epochs)
         print(f"seed {seed}: as it is {pair[0]:.2f}, with the plan {pair[1]:.2f}", flush=True)
         pairs.append(pair)
