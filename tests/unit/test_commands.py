@@ -101,6 +101,39 @@ def test_tune_writes_a_plan_and_reports(call: Call, folder: Path, played: Played
     assert {"loader", "model", "optimizer"} <= set(plan.fingerprint)
 
 
+def test_tune_writes_a_page_as_well(call: Call, folder: Path, played: Played) -> None:
+    result = call("tune", "--html", "report.html", "train.py")
+    assert result.status == 0 and "report written to report.html" in result.err
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>") and "1.74\u00d7" in page
+    assert "next:  hasten run train.py" in result.out  # the report on the terminal stays
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [("no/report.html", "there is no directory no"), (".", "it is a directory")],
+)
+@pytest.mark.parametrize("command", ["tune", "diagnose"])
+def test_a_page_that_cannot_be_written(
+    call: Call, folder: Path, played: Played, command: str, path: str, problem: str
+) -> None:
+    result = call(command, "--html", path, "train.py")
+    assert result.status == 2 and problem in result.line and "--html" in result.line
+    assert not played.requests
+
+
+def test_a_page_that_is_lost_at_the_end(
+    call: Call, folder: Path, played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object, **kwargs: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    result = call("tune", "--html", "report.html", "train.py")
+    assert result.status == 1 and "No space left on device" in result.err
+    assert "Traceback" not in result.err and (folder / "hasten.toml").exists()
+
+
 def test_what_follows_the_script_is_the_scripts(call: Call, folder: Path, played: Played) -> None:
     call("tune", "--budget", "9", "train.py", "--budget", "3", "--json", "--", "-m", "--help")
     request = played.requests[0]
