@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from hasten.records import BlockDone, Profile, Value
+from hasten.records import BlockDone, Profile, Proof, Value
 
 if TYPE_CHECKING:
     from hasten.environment import Environment
@@ -72,10 +72,11 @@ class RootSeam(Protocol):
 
     name: str
 
-    def autocast(self, dtype: str | None) -> None:
+    def autocast(self, dtype: str | None, keep: Sequence[str] = ()) -> None:
         """Run calls under autocast with this dtype; None: as the script has it.
 
-        "bfloat16" or "float16"; "float32" turns off the autocast that the script is in.
+        "bfloat16" or "float16"; "float32" turns off the autocast that the script is in. Modules
+        that `keep` names stay in float32.
         """
 
     def channels_last(self, on: bool) -> None:
@@ -322,6 +323,10 @@ class Optimisation(ABC):
     def refine(self, value: Value, block: BlockDone, profile: Profile) -> Value:
         """The value that should be kept, now that a block under `value` was measured."""
         return value
+
+    def remedies(self, value: Value, proof: Proof) -> tuple[Value, ...]:
+        """Values to try in the place of one that its proof has refused, the likeliest first."""
+        return ()
 
     def environment(self, value: Value) -> dict[str, str]:
         """Variables that must be set before the process starts, where `live` is False."""

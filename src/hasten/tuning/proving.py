@@ -1,7 +1,11 @@
-"""Proofs in a search: each optimisation is proven once, when it is first seen to be faster."""
+"""Proofs in a search: each value is proven once, when it is first seen to be faster.
+
+A value that is refused may have remedies: other values of the same unit, to be tried instead.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator
 
 from hasten.optimisations import Numerics, Optimisation
@@ -19,7 +23,8 @@ class Proofs:
 
     def __init__(self, allow: frozenset[str]) -> None:
         self._allow = allow
-        self._known: dict[str, Proof | str] = {}
+        self._known: dict[tuple[str, str], Proof | str] = {}
+        self._latest: dict[str, Proof | str] = {}  # of each unit
 
     def refusal(self, unit: Optimisation, value: Value) -> Generator[Command, Answer, str]:
         """Why a faster candidate may not be used, or an empty string; proves what is not yet."""
@@ -29,13 +34,33 @@ class Proofs:
                 if refused:
                     return f"{part.name}: {refused}"
             return ""
-        if unit.name not in self._known:
-            self._known[unit.name] = yield from prove(unit.name, {unit.name: value}, {})
-        return self.objection(unit)
+        key = _key(unit, value)
+        if key not in self._known:
+            self._known[key] = yield from prove(unit.name, {unit.name: value}, {})
+        self._latest[unit.name] = self._known[key]
+        return self._against(self._known[key])
 
-    def objection(self, unit: Optimisation) -> str:
-        """What a proof has against using its optimisation; empty also where there is no proof."""
-        proof = self._known.get(unit.name)
+    def remedies(self, unit: Optimisation, value: Value) -> list[tuple[Optimisation, Value]]:
+        """What to try in the place of a value that was refused and was not tried yet."""
+        if isinstance(unit, Bundle):
+            return [found for part, its in unit.parts for found in self.remedies(part, its)]
+        proof = self._known.get(_key(unit, value))
+        if not isinstance(proof, Proof) or not self._against(proof):
+            return []
+        values = unit.remedies(value, proof)
+        return [(unit, other) for other in values if _key(unit, other) not in self._known]
+
+    def objection(self, unit: Optimisation, value: Value = None) -> str:
+        """What a proof has against using an optimisation; empty also where there is no proof.
+
+        Args:
+            unit: the optimisation.
+            value: the one in question; None: the one that was proven last.
+        """
+        known = self._latest.get(unit.name) if value is None else self._known.get(_key(unit, value))
+        return self._against(known)
+
+    def _against(self, proof: Proof | str | None) -> str:
         if proof is None:
             return ""
         if isinstance(proof, str):
@@ -53,5 +78,9 @@ class Proofs:
         if isinstance(unit, Bundle):
             known = [self.numerics(part) for part, _ in unit.parts]
             return next(n.value for n in reversed(Numerics) if n.value in known)
-        proof = self._known.get(unit.name)
+        proof = self._latest.get(unit.name)
         return proof.numerics if isinstance(proof, Proof) else unit.numerics.value
+
+
+def _key(unit: Optimisation, value: Value) -> tuple[str, str]:
+    return unit.name, json.dumps(value, sort_keys=True)

@@ -8,13 +8,14 @@ the mode in which it was seen training) are redirected; validation runs as the s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
 
 from hasten.instrument import patching
 from hasten.instrument.seams.blocks import Blocks
+from hasten.instrument.seams.kept import KeptModules
 from hasten.instrument.seams.layout import Layout, to_channels_last, to_contiguous
 from hasten.instrument.seams.placement import move_module, to_device
 from hasten.instrument.seams.splitting import Splitting
@@ -54,6 +55,7 @@ class Root:
         self._compiled: dict[str, Call] = {}
         self._autocast: torch.dtype | None = None
         self._layout = Layout(module)
+        self._kept = KeptModules(module, self.name)
         self.splitting = Splitting(module)
         self.blocks = Blocks(module)
         self._own_dtypes: dict[str, torch.dtype] = {}  # of outputs under the script's autocast
@@ -97,12 +99,15 @@ class Root:
 
     # --- what optimisations speak to ------------------------------------------------------
 
-    def autocast(self, dtype: str | None) -> None:
+    def autocast(self, dtype: str | None, keep: Sequence[str] = ()) -> None:
         """Run calls under autocast with this dtype; None: as the script has it.
 
         "bfloat16" or "float16"; "float32" turns off the autocast that the script is in.
+        Modules that `keep` names stay in float32; calls are then not compiled, since dynamo
+        would not see that.
         """
         self._autocast = getattr(torch, dtype) if dtype else None
+        self._kept.set(keep if dtype else (), self._device)
         self._changed()
 
     def place(self, device: str | None) -> None:
@@ -122,7 +127,7 @@ class Root:
 
         A compiled form is kept, so that going back to it costs nothing.
         """
-        if options is None:
+        if options is None or self._kept:
             self._run = self._eager
         else:
             key = repr(sorted(options.items()))

@@ -26,7 +26,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from hasten.optimisations.base import Applies, Numerics, Optimisation, Seams
-from hasten.records import OptimizerFacts, Profile, Value
+from hasten.records import OptimizerFacts, Profile, Proof, Value
 
 if TYPE_CHECKING:
     from hasten.environment import Environment
@@ -73,6 +73,10 @@ class FusedOptimizer(Optimisation):
         """Back to the script's implementation."""
         for optimizer in seams.optimizers:
             optimizer.implementation(None)
+
+    def remedies(self, value: Value, proof: Proof) -> tuple[Value, ...]:
+        """The batched operations in place of the one kernel."""
+        return ("foreach",) if value == "fused" else ()
 
     def took_effect(self, seams: Seams, value: Value) -> str | None:
         """Some optimizer has stepped with it."""

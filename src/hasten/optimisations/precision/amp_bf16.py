@@ -15,7 +15,8 @@ When it helps
 
 Numerics
     Class `rounding`. bfloat16 keeps float32's range with 8 bits of precision, so no loss scaling
-    is needed. The gradient's error against float32 is measured on the model itself.
+    is needed. The gradient's error against float32 is measured on the model itself. Where it is too
+    large, the module with the largest error is tried in float32 (`{ float32 = ["head"] }`).
 
 Example
     with torch.autocast("cuda", dtype=torch.bfloat16):
@@ -31,7 +32,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from hasten.optimisations.base import Applies, Numerics, Optimisation, Seams
-from hasten.records import Profile, Value
+from hasten.optimisations.precision import _kept
+from hasten.records import Profile, Proof, Value
 
 if TYPE_CHECKING:
     from hasten.environment import Environment
@@ -73,7 +75,7 @@ class AmpBf16(Optimisation):
     def enable(self, seams: Seams, value: Value) -> None:
         """Autocast from the next call on."""
         for root in seams.roots:
-            root.autocast("bfloat16")
+            root.autocast("bfloat16", keep=_kept.kept(value))
 
     def disable(self, seams: Seams) -> None:
         """Calls run in the script's own precision."""
@@ -88,7 +90,10 @@ class AmpBf16(Optimisation):
             return "autocast changed no operation of the model"
         return None
 
+    def remedies(self, value: Value, proof: Proof) -> tuple[Value, ...]:
+        """The module with the worst error in float32."""
+        return _kept.remedies(value, proof)
+
     def check(self, value: Value) -> None:
-        """`true` is the only value."""
-        if value is not True:
-            raise ValueError("true")
+        """`true`, or modules that are kept in float32."""
+        _kept.check(value)

@@ -38,7 +38,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from hasten.optimisations.base import Applies, Numerics, Optimisation, Seams
-from hasten.records import Profile, Value
+from hasten.optimisations.precision import _kept
+from hasten.records import Profile, Proof, Value
 
 if TYPE_CHECKING:
     from hasten.environment import Environment
@@ -86,7 +87,7 @@ class AmpFp16(Optimisation):
     def enable(self, seams: Seams, value: Value) -> None:
         """Autocast and scale from the next call on."""
         for root in seams.roots:
-            root.autocast("float16")
+            root.autocast("float16", keep=_kept.kept(value))
         seams.scaling.set(True)
 
     def disable(self, seams: Seams) -> None:
@@ -105,7 +106,10 @@ class AmpFp16(Optimisation):
             return "no backward pass was scaled"
         return seams.scaling.trouble or None
 
+    def remedies(self, value: Value, proof: Proof) -> tuple[Value, ...]:
+        """The module with the worst error in float32."""
+        return _kept.remedies(value, proof)
+
     def check(self, value: Value) -> None:
-        """`true` is the only value."""
-        if value is not True:
-            raise ValueError("true")
+        """`true`, or modules that are kept in float32."""
+        _kept.check(value)
