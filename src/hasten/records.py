@@ -14,6 +14,7 @@ import typing
 from dataclasses import dataclass, field
 from typing import Any, Union
 
+from hasten.batching import Batching
 from hasten.diagnosis import Course, Examined, Observed, Timeline
 from hasten.errors import HastenError
 from hasten.verification import Follow, Followed
@@ -344,8 +345,7 @@ Message = (
     | Failed
     | Ended
     | Profile
-    | Observed
-    | Examined
+    | (Observed | Examined | Batching)
     | (Follow | Followed)
 )
 _CLASSES: dict[str, type] = {c.__name__: c for c in typing.get_args(Message)}

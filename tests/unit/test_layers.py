@@ -17,6 +17,7 @@ SOURCE = Path(hasten.__file__).parent
 LAYERS = {
     "errors": 0,
     "diagnosis": 0,
+    "batching": 0,
     "verification": 0,
     "records": 1,
     "environment": 2,
@@ -33,7 +34,7 @@ LAYERS = {
     "__init__": 8,
 }
 #: The parent's side never imports torch, not even inside a function.
-PARENT = {"errors", "diagnosis", "records", "environment", "statistics", "plan", "report", "tuning", "commands"}
+PARENT = {"errors", "batching", "diagnosis", "records", "environment", "statistics", "plan", "report", "tuning", "commands"}
 FILES = sorted(SOURCE.rglob("*.py"))
 
 

@@ -19,12 +19,12 @@ from hasten.instrument import patching
 from hasten.instrument.detection import Detector, Loop
 from hasten.instrument.loop import LoopSeams
 from hasten.instrument.recorder import BACKWARD, DATA, FORWARD, OPTIMIZER, Iteration, Recorder
+from hasten.instrument.seams.debugging import Debugging
 from hasten.instrument.seams.loader import LoaderSeams
 from hasten.instrument.seams.loader_keeping import Caches
-from hasten.instrument.seams.debugging import Debugging
 from hasten.instrument.seams.optimizer import OptimizerEvents, OptimizerHandle
 from hasten.instrument.seams.root import Root
-from hasten.records import LoaderFacts
+from hasten.records import LoaderFacts, Setting
 
 Program = Generator[None, Iteration, None]
 
@@ -54,6 +54,7 @@ class Conductor:
         self._suspended = False
         self._fresh_epoch = False
         self._late: Detector | None = None
+        self._early: tuple[Callable[[], None], Setting] | None = None
 
     # --- seams in and out -----------------------------------------------------------------
 
@@ -68,6 +69,10 @@ class Conductor:
         self._patch(torch, "save", self._save(torch.save))
         scale = torch.amp.GradScaler.scale
         self._patch(torch.amp.GradScaler, "scale", self._scale(scale))
+
+    def take_over(self, end: Callable[[], None], setting: Setting) -> None:
+        """Call `end` when the loop is known, and have `setting` in force from then on."""
+        self._early = end, setting
 
     def _patch(self, owner: Any, name: str, new: Any) -> None:
         self._patches.append(patching.replace(owner, name, new))
@@ -159,6 +164,9 @@ class Conductor:
         for root in self.seams.roots:
             root.own_compile = root.own_compile or detector.compiles
             root.install()
+        if self._early is not None:
+            self._early[0]()
+            self.seams.apply(self._early[1])
         self._thread = threading.get_ident()
         self._program = self._program_of(self)
         next(self._program)

@@ -1,7 +1,6 @@
 """Programs: what a conductor does at the borders between iterations.
 
-`serve` does what the parent says, block by block. `follow` applies a plan and leaves.
-`observe` only records, at the script's own settings.
+`serve` does what the parent says; `follow` applies a plan and leaves; `observe` only records.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ import torch
 if TYPE_CHECKING:
     from hasten.instrument.proof import Recording
 
+from hasten.batching import MeasureMemory, SampleGradients
 from hasten.instrument import keeping, tracing
 from hasten.instrument.channel import Channel, leave
 from hasten.instrument.conductor import Conductor, Program
@@ -90,6 +90,10 @@ def obey(conductor: Conductor, command: Message) -> Generator[None, Iteration, M
         from hasten.instrument.verify import program as following  # only a verification needs it
 
         return (yield from following.obey(conductor, command))
+    if isinstance(command, (MeasureMemory, SampleGradients)):
+        from hasten.instrument.batching import program as batching  # only hasten batch needs it
+
+        return (yield from batching.obey(conductor, command))
     raise TypeError(f"{type(command).__name__} is not a command")
 
 

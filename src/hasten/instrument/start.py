@@ -10,25 +10,30 @@ import time
 from collections.abc import Callable
 
 from hasten.instrument import keeping
+from hasten.instrument.ahead import ahead
 from hasten.instrument.channel import Channel
 from hasten.instrument.conductor import Conductor
 from hasten.instrument.launch import ChildDescription
 from hasten.instrument.programs import follow, observe, serve
 from hasten.instrument.recorder import FORWARD, Recorder
 from hasten.instrument.verify.seeding import Seeding
-from hasten.records import Ended
+from hasten.records import Ended, Setting
 
 _CALIBRATION = 20_000  # crossings that are timed to say what one costs
 
 
 def start_served(
-    channel: Channel, observe: bool = False, item_seeds: bool = False
+    channel: Channel,
+    observe: bool = False,
+    setting: Setting | None = None,
+    item_seeds: bool = False,
 ) -> Callable[[], Ended]:
     """Serve a parent.
 
     Args:
         channel: to it.
         observe: with observers, for a diagnosis.
+        setting: what the process was started for.
         item_seeds: what is random in an item comes from seed, epoch and index.
 
     Returns:
@@ -37,6 +42,7 @@ def start_served(
     conductor = _kind(observe)(lambda c: serve(c, channel))
     conductor.caches.seeds.on = item_seeds
     conductor.install()
+    ahead(conductor, setting or {})
 
     def ended() -> Ended:
         return Ended(conductor.begun, conductor.backwards, conductor.steps)
@@ -88,6 +94,7 @@ def start_alone(child: ChildDescription) -> None:
         conductor = Conductor(lambda c: follow(c, child.setting, child.fingerprint))
         conductor.caches.seeds.on = child.item_seeds
         keeping.ahead(conductor.caches, child.setting, child.fingerprint)
+        ahead(conductor, child.setting)
     else:
         conductor = Conductor(observe)
         if child.report is not None:

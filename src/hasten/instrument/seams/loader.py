@@ -105,6 +105,11 @@ class OwnedLoader:
         """The loader as the script built it."""
         return describe(self.loader, self.reason, self.samples)
 
+    @property
+    def batch_size(self) -> int | None:
+        """Samples in a batch; None where it is given whole batches."""
+        return self.facts().batch_size
+
     def configure(self, workers: int, prefetch: int | None, persistent: bool) -> None:
         """Fetch with this many workers from the next batch on.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
 
 from hasten.records import LoaderFacts
 
@@ -26,7 +26,7 @@ def describe(loader: DataLoader[Any], not_owned_because: str | None, samples: in
         persistent=loader.persistent_workers,
         shuffled=not iterable and not isinstance(sampler, SequentialSampler),
         collate=_name(loader.collate_fn),
-        sampler=type(sampler if custom is None else custom).__name__,
+        sampler=_sampler(sampler, custom),
         start_method=start_method(loader),
         owned=not_owned_because is None,
         not_owned_because=not_owned_because,
@@ -49,6 +49,13 @@ def _length(thing: Any) -> int | None:
         return len(thing)
     except (TypeError, NotImplementedError, AttributeError):
         return None
+
+
+def _sampler(sampler: Any, custom: Any) -> str:
+    """The class that decides on the order, told apart where it also puts batches together."""
+    if custom is None or type(custom) is BatchSampler:
+        return type(sampler if custom is None else custom).__name__
+    return f"{type(custom).__name__} (batch sampler)"
 
 
 def _name(function: Any) -> str:

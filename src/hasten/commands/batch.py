@@ -1,0 +1,113 @@
+"""`hasten batch`: what another batch size would give and take."""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar
+
+import click
+
+from hasten.commands.program import ScriptCommand, Seconds, script_arguments
+
+
+class Sizes(click.ParamType):  # type: ignore[type-arg]
+    """Whole numbers above zero, separated by commas."""
+
+    name = "sizes"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """The numbers in order; anything else is a usage error."""
+        if isinstance(value, tuple):
+            return value
+        parts = str(value).split(",")
+        if not all(re.fullmatch(r"\s*[1-9][0-9]{0,8}\s*", part) for part in parts):
+            self.fail(f"{value!r} is not a list of batch sizes such as 16,32,64", param, ctx)
+        return tuple(sorted({int(part) for part in parts}))
+
+
+class Memory(click.ParamType):  # type: ignore[type-arg]
+    """An amount of memory such as 8GiB or 500MB."""
+
+    name = "memory"
+    _UNITS: ClassVar = {
+        "": 1,
+        "k": 10**3,
+        "m": 10**6,
+        "g": 10**9,
+        "ki": 2**10,
+        "mi": 2**20,
+        "gi": 2**30,
+    }
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """Bytes; anything else is a usage error."""
+        if isinstance(value, int):
+            return value
+        found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmg]i?|)b?\s*", str(value).lower())
+        amount = float(found[1]) * self._UNITS[found[2]] if found else 0.0
+        if amount < 1:
+            self.fail(f"{value!r} is not an amount of memory such as 8GiB", param, ctx)
+        return int(amount)
+
+
+@click.command(cls=ScriptCommand)
+@click.option(
+    "--budget",
+    type=Seconds(),
+    default=120.0,
+    show_default=True,
+    help="Seconds of measuring, about.",
+)
+@click.option("--sizes", type=Sizes(), default=(), metavar="N,N,...", help="Only these sizes.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+@click.option(
+    "--shield",
+    type=click.Choice(["auto", "overlay", "redirect", "none"]),
+    default="auto",
+    show_default=True,
+    help="How your files are protected.",
+)
+@click.option(
+    "--timeout",
+    type=Seconds(),
+    default=600.0,
+    show_default=True,
+    help="Seconds until the first iteration.",
+)
+def command(
+    budget: float,
+    sizes: tuple[int, ...],
+    as_json: bool,
+    shield: str,
+    timeout: float,
+    module: bool,
+    argv: tuple[str, ...],
+) -> int:
+    """Show what another batch size would give SCRIPT, and take.
+
+    Throughput and memory are measured at a few sizes, each in a process of its own; what fits is
+    predicted and tried once. How much a sample is worth in a larger batch is told by the noise of
+    the gradients, so that the advice is what reaches a loss soonest. None of your files is changed.
+    """
+    from hasten.commands.script import check, find
+
+    arguments = script_arguments(module, argv)
+    check(arguments)
+    from hasten.report.batches import render
+    from hasten.tuning.batch_document import document
+    from hasten.tuning.batch_records import BatchRequest
+    from hasten.tuning.batches import measure
+
+    request = BatchRequest(arguments, find(arguments), budget, sizes, None, shield, timeout)
+    found = document(measure(request, lambda text: click.echo(f"hasten: {text}", err=True)))
+    if as_json:
+        import json
+
+        click.echo(json.dumps(found, indent=2, allow_nan=False))
+        return 0
+    click.echo(render(found), nl=False)
+    return 0

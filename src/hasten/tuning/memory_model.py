@@ -1,0 +1,122 @@
+"""Memory over batch size: a fixed part, a part of each sample, and what that leaves unexplained.
+
+An iteration makes the same allocations in the same order whatever the batch; each takes a fixed
+number of bytes, or a number for each sample. So what is alive after the k-th allocation is a line
+over batch size, found from a few small sizes, and the peak of a larger batch is the highest of
+all these lines. That also tells peaks that no small batch shows: where a small one is highest when
+all gradients are there, a large one is highest at the end of the forward pass. Where sizes differ
+in their allocations, a part of the iteration is described by its peak alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hasten.batching import MemoryUsed
+
+MARGIN = 0.1  # of the limit is left free
+
+Lines = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class MemoryModel:
+    """Bytes over batch size.
+
+    Attributes:
+        fixed: bytes at each moment of an iteration that the batch has no part in.
+        per_sample: bytes at each moment that every sample adds.
+        around: what the process takes beyond tensors: interpreter, libraries, fragments.
+        residual: largest relative error of the peak on the sizes that it was made from.
+        sizes: those.
+        aligned: whether all sizes made the same allocations.
+    """
+
+    fixed: Lines
+    per_sample: Lines
+    around: float
+    residual: float
+    sizes: tuple[int, ...]
+    aligned: bool
+
+    def tensors(self, size: int) -> float:
+        """Most bytes of tensors that are alive at a time."""
+        return float(np.max(self.fixed + self.per_sample * size))
+
+    def total(self, size: int) -> float:
+        """Bytes that the process takes."""
+        return self.tensors(size) + self.around
+
+    def line(self, size: int) -> tuple[float, float]:
+        """Fixed part and bytes for each sample at the moment where this size peaks."""
+        moment = int(np.argmax(self.fixed + self.per_sample * size))
+        return float(self.fixed[moment]), float(self.per_sample[moment])
+
+    def largest(self, limit: float) -> int | None:
+        """The largest batch that fits with a margin; None: any does, 0: none does."""
+        room = limit * (1 - MARGIN) - self.around
+        if np.max(self.fixed + self.per_sample) > room:
+            return 0
+        grows = self.per_sample > 0
+        if not grows.any():
+            return None
+        return int(np.min((room - self.fixed[grows]) / self.per_sample[grows]))
+
+
+def fit(measured: Sequence[MemoryUsed]) -> MemoryModel:
+    """The model that measurements of two sizes or more give.
+
+    Raises:
+        ValueError: there are fewer.
+    """
+    known = {used.batch_size: used for used in measured if used.batch_size is not None}
+    if len(known) < 2:
+        raise ValueError("two batch sizes at least")
+    sizes = sorted(known)
+    points = [known[size] for size in sizes]
+    curves, aligned = _curves(points)
+    per_sample, fixed = np.polyfit(np.asarray(sizes, dtype=float), curves, 1)
+    seen = curves.max(axis=1)
+    model = MemoryModel(
+        fixed=fixed,
+        per_sample=np.maximum(per_sample, 0.0),
+        around=max(float(taken(used)) - peak for used, peak in zip(points, seen, strict=True)),
+        residual=0.0,
+        sizes=tuple(sizes),
+        aligned=aligned,
+    )
+    errors = [
+        abs(model.tensors(n) - peak) / peak for n, peak in zip(sizes, seen, strict=True) if peak
+    ]
+    return MemoryModel(
+        model.fixed, model.per_sample, model.around, max(errors), model.sizes, aligned
+    )
+
+
+def _curves(points: list[MemoryUsed]) -> tuple[Lines, bool]:
+    """Bytes at the moments that all sizes share, a row for each size."""
+    if any(used.trouble or not used.curves for used in points):
+        return np.asarray([[float(used.resident)] for used in points]), False
+    if any(used.kinds != points[0].kinds for used in points):
+        return np.asarray([[float(used.peak)] for used in points]), False
+    columns: list[Lines] = []
+    aligned = True
+    for index, kind in enumerate(points[0].kinds):
+        parts = [used.curves[index] for used in points]
+        alike = len({used.counts[index] for used in points}) == 1
+        if not alike or len({len(part) for part in parts}) > 1:
+            parts = [(max(part),) for part in parts]
+            aligned = aligned and kind == "iteration"
+        columns.append(np.asarray(parts, dtype=float))
+    return np.concatenate(columns, axis=1), aligned
+
+
+def taken(used: MemoryUsed) -> int:
+    """Bytes that count against the limit: on the CPU also what workers have of their own."""
+    if used.device == "cpu":
+        return used.resident + used.workers
+    return used.peak + used.reserved
