@@ -63,7 +63,7 @@ def ceiling(bench: Table, setting: Setting) -> dict[str, Any]:
     """Seconds of an iteration under a setting, and over the same with data free."""
     shared = bench.bench()
     hold = Race(shared, setting, setting, lambda ratio, pairs: None, hold=True)
-    point = Point(setting, noise=shared.family.noise)
+    point = Point(setting, noise=bench.noise)
     while len(point.pairs) < PAIRS and not hold.result.problem:
         pair = bench.pair(hold)
         if pair is not None:

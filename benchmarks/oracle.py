@@ -5,11 +5,12 @@
 
 For one workload: `hasten tune` within `--budget`; then every combination of the values of the same
 knobs, as the units' own `applies` give them, in interleaved blocks against the script as it is,
-round after round in random order, each until its interval is narrower than `--target` or lies
-below that of the third best; then Optuna's TPE and random search over the same knobs for as many
-seconds as hasten took. The grid's top three and what the samplers chose are timed anew against
-hasten's plan by siblings, since the first of many noisy figures is partly first by luck. The share
-is 1 over the largest of those ratios (at most 1), which is still slightly in the grid's favour.
+round after round in random order, each until its interval is narrower than `--target`, or lies
+below that of the third best, or it takes twice as long as the script; then Optuna's TPE and random
+search over the same knobs for as many seconds as hasten took. The grid's top three and what the
+samplers chose are timed anew against hasten's plan by siblings, since the first of many noisy
+figures is partly first by luck. The share is 1 over the largest of those ratios (at most 1), which
+is still slightly in the grid's favour.
 
 Each stage is kept in `benchmarks/results/oracle-NAME.jsonl`, pair by pair; a call goes on where the
 last one stopped. Compiling a model takes longer here than all the rest, so `--skip` leaves the
@@ -45,6 +46,7 @@ RESULTS = Path(__file__).parent / "results"
 SKIPPED = ("compile", "compiled-optimizer")
 TOP = 3
 _LEAST, _MOST = 3, 40  # pairs of one setting in the grid
+_HOPELESS = 0.5  # times as fast as the script after one pair: no more of it
 _FINAL = 12  # pairs by siblings
 _FINAL_NARROW = 1.04  # upper over lower end, after which no more are needed
 
@@ -132,6 +134,7 @@ class Grid:
             point
             for point in self.points.values()
             if not point.problem
+            and not (point.pairs and known[point.key].ratio < _HOPELESS)
             and (len(point.pairs) < _LEAST or self._undecided(point, known[point.key], third))
         ]
 
@@ -142,7 +145,7 @@ class Grid:
     def measure(self, bench: Table, watch: Stopwatch, rng: random.Random) -> bool:
         """Rounds over what is open until nothing is or the time is over; True: all done."""
         for point in self.points.values():
-            point.noise = bench.bench().family.noise
+            point.noise = bench.noise
         while left := self.open():
             # Combinations that take a process of their own come together: two fit into memory.
             rng.shuffle(left)
@@ -207,7 +210,7 @@ def duel(bench: Table, log: Log, name: str, ours: Setting, theirs: Setting, pair
         return True
     shared = bench.bench(siblings=True)
     race = Race(shared, ours, theirs, lambda ratio, count: None)
-    point = Point(theirs, noise=shared.family.noise)
+    point = Point(theirs, noise=bench.noise)
     while len(point.pairs) < pairs and not race.result.problem:
         pair = bench.pair(race)
         if pair is not None:

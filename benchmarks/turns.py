@@ -105,14 +105,19 @@ class Table:
         self.profile = self.driver.watch(iterations, seconds)
         return self.profile
 
+    @property
+    def noise(self) -> float | None:
+        """What blocks of the script as it is differed by while it was watched."""
+        assert self.profile is not None, "watch first"
+        return new_family(self.profile).noise
+
     def bench(self, siblings: bool = False) -> Bench:
         """What races share; with `siblings` every setting has a process of its own."""
         assert self.profile is not None, "watch first"
         process_of = whole if siblings else start_part
         self.driver.process_of = process_of
         if self._bench is None or self._bench.process_of is not process_of:
-            noise = new_family(self.profile).noise
-            family = Family(alpha=ALPHA, noise=noise, patience=10**9)
+            family = Family(alpha=ALPHA, noise=self.noise, patience=10**9)
             self._bench = Bench(self.profile, family, self.clock, self._rng, process_of=process_of)
         return self._bench
 
