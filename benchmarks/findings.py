@@ -41,7 +41,14 @@ NEEDS_GPU = {
     "unpinned-copies",
 }
 #: Seconds of measuring for mistakes that a short look can't show.
-SECONDS = {"worker-memory-growth": 30.0, "too-many-workers": 15.0, "threads-above-cores": 15.0}
+SECONDS = {
+    "worker-memory-growth": 30.0,
+    "too-many-workers": 15.0,
+    "threads-above-cores": 15.0,
+    "no-workers": 12.0,
+    "slow-transform": 12.0,
+    "one-thread": 15.0,
+}
 #: Loops that look unusual and are sound. `loop_never.py` does not train.
 LOOPS = ("by_hand", "gan", "iterable", "lbfgs", "memmap", "new_loader", "next", "own_amp")
 LOOPS = (*LOOPS, "validation_first", "compiled_function", "own_compile")

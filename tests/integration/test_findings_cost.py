@@ -22,6 +22,7 @@ MISTAKES = {
     "recompiles": 8.0,
     "graph-breaks": 12.0,
     "worker-memory-growth": 30.0,
+    "memory-growth": 8.0,
 }
 
 
@@ -33,6 +34,18 @@ def test_it_is_found_with_its_line_and_cost(name: str) -> None:
     assert found["line"] == line_of_mistake(script)
     if found["kind"] != "risk":
         assert found["cost_ms"] > 0 and 0.01 < found["share"] <= 1.2
+
+
+def test_a_forgotten_profiler_is_found() -> None:
+    script = "finding_debug_mode_on_profiler.py"
+    found = one(diagnosed(script, budget=8.0), "debug-mode-on")
+    assert found["line"] == line_of_mistake(script) and found["cost_ms"] > 0
+    assert "a profiler is on" in found["summary"] and found["fixed_by"] == ["debug-off"]
+
+
+def test_numbers_that_are_kept_are_no_growth() -> None:
+    document = diagnosed("finding_memory_growth.py", "--right", budget=6.0)
+    assert "memory-growth" not in {f["name"] for f in document["findings"]}
 
 
 @pytest.mark.parametrize("script", ["steady.py", "healthy_loader.py"])

@@ -1,8 +1,8 @@
-"""Anomaly detection or the autograd profiler is left on.
+"""Anomaly detection or a profiler is left on.
 
 What it is
     `torch.autograd.set_detect_anomaly(True)` records where every operation came from and looks
-    for NaN in every gradient; `torch.autograd.profiler` records every operation.
+    for NaN in every gradient; `torch.profiler` records every operation.
 
 Why it costs
     Both do work for each operation of forward and backward, every iteration.
@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from hasten.findings.base import Diagnosis, Finding, Found, milliseconds
+from hasten.findings.base import Diagnosis, Finding, Found, gained, milliseconds
 from hasten.records import Setting
 
 
@@ -31,21 +31,29 @@ class DebugModeOn(Finding):
 
     name: ClassVar[str] = "debug-mode-on"
     subject: ClassVar[str] = "habits"
+    fixed_by: ClassVar[tuple[str, ...]] = ("debug-off",)
 
     def what_if(self, diagnosis: Diagnosis) -> Setting | None:
-        """Anomaly detection off, where it is on."""
-        on = diagnosis.observed.facts.get("switches", {}).get("anomaly")
-        return {"relief:anomaly": True} if on else None
+        """Off, what is on: a profiler pauses, as the unit has it."""
+        setting: Setting = {}
+        if _anomaly(diagnosis):
+            setting["relief:anomaly"] = True
+        if "profiler" in diagnosis.profile.debug:
+            setting["debug-off"] = ["profiler"]
+        return setting or None
 
     def look(self, diagnosis: Diagnosis) -> Iterator[Found]:
         """The switch is on and turning it off is faster."""
-        what_if = diagnosis.what_ifs.get(self.name)
-        if what_if is None or not what_if.sure or what_if.gain <= 0:
+        what_if = gained(diagnosis, self.name)
+        if what_if is None:
             return
-        switched = diagnosis.observed.all("anomaly_on")
+        profiler = "profiler" in diagnosis.profile.debug
+        aids = ["anomaly detection"] * _anomaly(diagnosis) + ["a profiler"] * profiler
+        what, kind = " and ".join(aids), "anomaly_on" if _anomaly(diagnosis) else "profiler"
+        switched = [e for e in diagnosis.observed.events if e.kind == kind and e.place]
         yield Found(
-            summary="anomaly detection is on while training",
-            todo="remove it, or turn it on only while you look for a NaN",
+            summary=f"{what} {'are' if len(aids) > 1 else 'is'} on while training",
+            todo="remove it, or turn it on only while you look for something",
             evidence=(
                 f"an iteration takes {milliseconds(what_if.before)} with it and "
                 f"{milliseconds(what_if.after)} without",
@@ -53,3 +61,7 @@ class DebugModeOn(Finding):
             place=switched[0].place if switched else None,
             cost=what_if.gain,
         )
+
+
+def _anomaly(diagnosis: Diagnosis) -> bool:
+    return bool(diagnosis.observed.facts.get("switches", {}).get("anomaly"))

@@ -12,14 +12,16 @@ from types import CodeType
 
 _ADDERS = ("append", "extend", "add", "update", "appendleft", "insert")
 _FREE = (".item(", ".detach(", "float(", ".tolist(", ".data", ".numpy(")  # no graph is left
+_NUMBERS = (".item(", "float(", "int(")  # next to nothing is left
 
 
-def assigned(code: CodeType, path: str) -> tuple[str, int, str] | None:
+def assigned(code: CodeType, path: str, graph: bool = True) -> tuple[str, int, str] | None:
     """The place where `path` ("total", "self.total", "losses[]") is added to or assigned.
 
     Args:
         code: of the function (or module) in which the variable was seen.
         path: as an expression, "[]" for any element.
+        graph: what is looked for has a graph, so that a line with `detach` is hardly meant.
 
     Returns:
         File, line and function; a place that adds to it before one that assigns it.
@@ -30,10 +32,12 @@ def assigned(code: CodeType, path: str) -> tuple[str, int, str] | None:
     except (SyntaxError, ValueError):
         return None
     target = path.replace("[]", "")
+    _, dot, last = target.rpartition(".")
+    free = _FREE if graph else _NUMBERS
     begin, end = _range(code, len(lines))
     found = sorted(
-        (rank, line) for rank, line in _candidates(tree, target) if begin <= line <= end
-    ) or sorted(_candidates(tree, "." + target.rpartition(".")[2]) if "." in target else [])
+        (rank, line) for rank, line in _candidates(tree, target, free) if begin <= line <= end
+    ) or sorted(_candidates(tree, f".{last}", free) if dot else [])
     return (code.co_filename, found[0][1], code.co_name) if found else None
 
 
@@ -44,12 +48,12 @@ def _range(code: CodeType, length: int) -> tuple[int, int]:
     return min(numbers), max(numbers)
 
 
-def _candidates(tree: ast.AST, target: str) -> Iterator[tuple[int, int]]:
-    """Rank (the lower the likelier) and line of what gives `target` a value with a graph."""
+def _candidates(tree: ast.AST, target: str, unlikely: tuple[str, ...]) -> Iterator[tuple[int, int]]:
+    """Rank (the lower the likelier) and line of what gives `target` a value that is kept."""
     for node in ast.walk(tree):
         rank = _rank(node, target)
         if rank is not None and isinstance(node, (ast.expr, ast.stmt)):
-            free = any(word in ast.unparse(node) for word in _FREE)
+            free = any(word in ast.unparse(node) for word in unlikely)
             yield rank + 5 * free, node.lineno
 
 
