@@ -42,7 +42,7 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     return [round(number * step, 12) for number in range(first, last + 1)]
 
 
-def ratio_ticks(low: float, high: float, apart: float = 0.14) -> list[float]:
+def ratio_ticks(low: float, high: float, apart: float = 0.12) -> list[float]:
     """Ratios that people think in, from `low` to `high` on a logarithmic scale, 1 among them.
 
     Args:

@@ -12,7 +12,7 @@ from hasten.report.html.svg import milliseconds, number, percent, tag, ticks
 
 _HEIGHT = 34
 _NARROW = 18
-_LABELLED = 0.06  # of the width: a stretch that is this wide has its name in it
+_LABELLED = 0.075  # of the width: a stretch that is this wide has its name in it
 _WORKERS = 16  # lanes
 _JOINED = 0.0008  # of the width: what is nearer together is one stretch
 
