@@ -85,6 +85,7 @@ def examine(tab: chromium.Page, path: Path) -> list[tuple[str, str]]:
 def pictures(tab: chromium.Page, name: str, folder: Path) -> list[Path]:
     """Light, dark and on a telephone: the beginning of a page that is open."""
     taken = []
+    tab.ask("document.activeElement.blur()")
     for kind, width, dark in (
         ("light", _DESK, False),
         ("dark", _DESK, True),

@@ -23,6 +23,7 @@ VERDICTS = {
 }
 _WIDEST = 2.5  # how far beyond the best and worst ratio a scale goes for intervals
 _LEAST = 1.15  # a scale reaches at least this far to both sides of 1
+_MARGIN = 0.03  # of a scale on both sides, for marks at its ends
 _BOX = 1000.0  # units of a curve's own coordinates
 _POINTS = 400  # of a curve
 
@@ -100,7 +101,9 @@ def scale(tried: Iterable[Tried]) -> Scale:
     least, most = min(ratios, default=1.0), max(ratios, default=1.0)
     low = max(min([least, *ends]), least / _WIDEST)
     high = min(max([most, *ends]), most * _WIDEST)
-    return Scale(min(low, 1 / _LEAST) / 1.04, max(high, _LEAST) * 1.04)
+    low, high = min(low, 1 / _LEAST), max(high, _LEAST)
+    margin = (high / low) ** _MARGIN
+    return Scale(low / margin, high * margin)
 
 
 def _real(value: float | None) -> bool:
