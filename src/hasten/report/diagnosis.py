@@ -23,6 +23,7 @@ def document(diagnosis: Diagnosis, verdicts: list[Verdict], shield: str) -> dict
             "iteration_ms": 1000 * diagnosis.iteration,
             "overall_iteration_ms": 1000 * diagnosis.overall,
             "phases": {name: 1000 * diagnosis.phase(name) for name in FINE_PHASES},
+            "tokens_per_second": _tokens(diagnosis),
             "ceilings": _ceilings(diagnosis),
             "findings": [_finding(verdict) for verdict in verdicts],
             "what_ifs": {name: _what_if(w) for name, w in diagnosis.what_ifs.items()},
@@ -44,6 +45,11 @@ def _ceilings(diagnosis: Diagnosis) -> dict[str, float | None]:
         "copies_free_ms": None if copies is None or not copies.pairs else 1000 * copies.after,
         "loader_alone_ms": None if loader is None or loader.alone is None else 1000 * loader.alone,
     }
+
+
+def _tokens(diagnosis: Diagnosis) -> float | None:
+    tokens = diagnosis.examined.facts.get("tokens", 0)
+    return tokens / diagnosis.overall if tokens and diagnosis.overall else None
 
 
 def _what_if(what_if: WhatIf) -> dict[str, Any]:

@@ -20,6 +20,8 @@ _NAMES = {"data": "data wait", "copy": "copies", "optimizer": "optimizer step"}
 _BURSTS = 0.1  # share of a phase's time in bursts from which they are named
 _STYLES = {Kind.WRONG: "bold red", Kind.RISK: "red", Kind.COST: "yellow", Kind.LIMIT: "cyan"}
 _CODE = 72  # columns of a code line
+_UNITS = ("%", "ms", "MiB", "GFLOP")
+_LONG = 7 * 24 * 3600.0  # seconds; epochs beyond are a number that was set to be endless
 
 
 def render(
@@ -42,6 +44,8 @@ def render(
 
 
 def _wrap(text: str, columns: int, indent: str = "", style: str = "") -> list[Text]:
+    for unit in _UNITS:  # a figure and its unit stay in one line
+        text = text.replace(f" {unit}", f"\u00a0{unit}")
     lines = textwrap.wrap(
         text,
         columns,
@@ -49,7 +53,7 @@ def _wrap(text: str, columns: int, indent: str = "", style: str = "") -> list[Te
         subsequent_indent=indent + "  ",
         break_on_hyphens=False,
     )
-    return [Text(line, style=style) for line in lines]
+    return [Text(line.replace("\u00a0", " "), style=style) for line in lines]
 
 
 def _about(diagnosis: Diagnosis, columns: int) -> list[Text]:
@@ -128,7 +132,7 @@ def _measured(diagnosis: Diagnosis, columns: int) -> list[Text]:
 def _ceilings(diagnosis: Diagnosis) -> Iterator[str]:
     free, loader = diagnosis.ceilings.data_free, diagnosis.examined.loader
     if free is not None and free.pairs:
-        yield f"with data free an iteration takes {_what_if(free)}"
+        yield f"with data free (the same batch each time) an iteration takes {_what_if(free)}"
     if loader is None:
         return
     if loader.unknown:
@@ -139,9 +143,17 @@ def _ceilings(diagnosis: Diagnosis) -> Iterator[str]:
         if loader.alone is not None:
             text += f"; the loader alone gives one every {1000 * loader.alone:.1f} ms"
         yield text
+        if (queue := diagnosis.observed.facts.get("queue")) and queue["asked"]:
+            ready = sum(queue["ready"]) / len(queue["ready"])
+            yield (
+                f"when a batch was asked for, {ready:.1f} were ready on average, and none in "
+                f"{100 * queue['empty'] / queue['asked']:.0f} % of the requests"
+            )
         slow = [t for t in loader.transforms if t.seconds > 0.05 * loader.fetch]
         if slow:
-            yield "transforms: " + ", ".join(f"{t.name} {1000 * t.seconds:.1f} ms" for t in slow)
+            yield "transforms, for a batch: " + ", ".join(
+                f"{t.name} {1000 * t.seconds:.1f} ms" for t in slow
+            )
 
 
 def _what_if(what_if: WhatIf) -> str:
@@ -157,7 +169,9 @@ def _hardware(diagnosis: Diagnosis) -> Iterator[str]:
         achieved = ""
         if examined.flops and diagnosis.iteration:
             speed = examined.flops / diagnosis.iteration / 1e9
-            achieved = f"{speed:.1f} GFLOP/s achieved ({examined.flops / 1e9:.2f} GFLOP each); "
+            achieved = (
+                f"{speed:.1f} GFLOP/s achieved ({examined.flops / 1e9:.2f} GFLOP an iteration); "
+            )
         yield f"{achieved}a large matmul reaches {peaks} GFLOP/s"
     if "own" in facts:
         usable = diagnosis.environment.usable_cores
@@ -177,13 +191,18 @@ def _hardware(diagnosis: Diagnosis) -> Iterator[str]:
 
 def _speed(diagnosis: Diagnosis) -> Iterator[str]:
     loader, overall = diagnosis.profile.loader, diagnosis.overall
+    tokens = diagnosis.examined.facts.get("tokens", 0)
+    if tokens and overall:
+        yield f"{tokens / overall:,.0f} tokens/s over the whole run, {tokens:,} an iteration"
     if loader is None or not loader.batch_size or not overall:
         return
     text = f"{loader.batch_size / overall:,.1f} samples/s over the whole run"
     if diagnosis.profile.iterations_per_epoch:
         epoch = diagnosis.profile.iterations_per_epoch * overall
-        text += f", an epoch of {count(diagnosis.profile.iterations_per_epoch, 'iteration')} takes "
-        text += duration(epoch) if epoch >= 10 else f"{epoch:.1f} s"
+        if epoch < _LONG:
+            length = count(diagnosis.profile.iterations_per_epoch, "iteration")
+            text += f", an epoch of {length} takes "
+            text += duration(epoch) if epoch >= 10 else f"{epoch:.1f} s"
     yield text
 
 

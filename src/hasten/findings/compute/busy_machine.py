@@ -39,6 +39,9 @@ class BusyMachine(Finding):
         """The main thread waited for a core, and others had it."""
         facts = diagnosis.observed.facts.get("processor", {})
         delay, others = facts.get("delay"), facts.get("others", 0.0)
+        # The system counts what observers waited for as well.
+        seen = diagnosis.observed
+        delay = min(delay or 0.0, max(0.0, seen.wall.mean - seen.processor.mean))
         if not delay or delay < _SHARE * diagnosis.iteration or others < _OTHERS:
             return
         yield Found(

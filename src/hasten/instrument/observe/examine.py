@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 import torch
+from torch.utils import _pytree as pytree
 
 from hasten.diagnosis import Examined, LoaderTimes
 from hasten.instrument.observe import accelerator
@@ -22,6 +23,7 @@ from hasten.instrument.seams.root import Root
 from hasten.records import PHASES
 
 _DOUBLE = torch.float64
+_IDS = (torch.int64, torch.int32)
 _TRIES = 3  # iterations in which a call may be captured or counted
 
 
@@ -49,6 +51,7 @@ def examine(
         flops = sum(count(root, seen) for root, seen in captured)
         single = _single(captured)
         facts = yield from accelerator.facts(seams.device, captured, conductor.recorder)
+        facts["tokens"] = sum(tokens(root, seen) for root, seen in captured)
     # Only the iteration that was profiled has a lane of the device.
     profiled = (
         conductor.recorder.last((*PHASES, "copy", "other")) if facts.get("device_busy") else None
@@ -90,6 +93,19 @@ def _capture(
     for root, own in zip(roots, before, strict=True):
         root.observer = own
     return captured
+
+
+def tokens(root: Root, captured: Captured) -> int:
+    """Token ids that a root is given in an iteration; 0 where it is given none.
+
+    They are the first integer tensor of at least two dimensions, for a model that embeds them.
+    """
+    if not any(isinstance(m, torch.nn.Embedding) for m in root.module.modules()):
+        return 0
+    for given in pytree.tree_leaves((captured.args, captured.kwargs)):
+        if isinstance(given, torch.Tensor) and given.dtype in _IDS and given.dim() > 1:
+            return captured.calls * given.numel() if min(given.shape) > 0 else 0
+    return 0
 
 
 def _single(captured: list[tuple[Root, Captured]]) -> tuple[float, ...] | None:
