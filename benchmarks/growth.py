@@ -18,7 +18,7 @@ import random
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +40,7 @@ CANDIDATES = (2, 4, 8, 16, 32, 64)
 ITERATIONS = (0.002, 0.02, 0.2, 2.0)  # seconds
 GAIN = 1.3
 NOISE = 0.03  # of a block's time, standard deviation of the logarithm
-BUDGETS = (180.0, 1800.0)
+BUDGETS = {"usual": 180.0, "long": 1800.0}
 OVERHEAD = Path(__file__).parent / "overhead.py"
 
 
@@ -151,47 +151,34 @@ def searched(count: int, iteration: float, budget: float, seed: int) -> tuple[fl
 
 
 def tuning(
-    candidates: tuple[int, ...], iterations: tuple[float, ...], searches: int
-) -> list[dict[str, Any]]:
-    """One row for each number of candidates, iteration time and budget."""
-    rows = []
+    candidates: Iterable[int], iterations: Iterable[float], searches: int
+) -> Iterator[dict[str, Any]]:
+    """One row for each number of candidates and iteration time, with both budgets in it."""
     for iteration in iterations:
         for count in candidates:
-            for budget in BUDGETS:
+            row: dict[str, Any] = {"candidates": count, "iteration": iteration}
+            for name, budget in BUDGETS.items():
                 done = [searched(count, iteration, budget, seed) for seed in range(searches)]
-                rows.append(
-                    {
-                        "candidates": count,
-                        "iteration": iteration,
-                        "budget": budget,
-                        "seconds": statistics.median(seconds for seconds, _ in done),
-                        "most": max(seconds for seconds, _ in done),
-                        "right": sum(right for _, right in done),
-                        "searches": searches,
-                    }
-                )
-    return rows
+                row[name] = {
+                    "seconds": statistics.median(seconds for seconds, _ in done),
+                    "most": max(seconds for seconds, _ in done),
+                    "right": sum(right for _, right in done),
+                    "searches": searches,
+                }
+            yield row
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown: what was asked for and what was found."""
-    limited = {(r["iteration"], r["candidates"]): r for r in rows if r["budget"] == BUDGETS[0]}
-    lines = [
-        "| iteration | candidates | satisfied after, median (most) | plan right | within "
-        f"{BUDGETS[0]:.0f} s | plan right |",
-        "|---|---|---|---|---|---|",
-    ]
-    for found in rows:
-        if found["budget"] == BUDGETS[0]:
-            continue
-        short = limited[found["iteration"], found["candidates"]]
-        lines.append(
-            f"| {1000 * found['iteration']:g} ms | {found['candidates']} | "
-            f"{found['seconds']:.0f} s ({found['most']:.0f} s) | "
-            f"{found['right']} of {found['searches']} | {short['seconds']:.0f} s | "
-            f"{short['right']} of {short['searches']} |"
-        )
-    return "\n".join(lines)
+def table(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Lines of Markdown: what was asked for and what was found."""
+    budgets = [f"at most {budget:.0f} s: median (most) | plan right" for budget in BUDGETS.values()]
+    yield "| iteration | candidates | " + " | ".join(budgets) + " |"
+    yield "|---|---|" + "---|---|" * len(BUDGETS)
+    for row in rows:
+        cells = [f"{1000 * row['iteration']:g} ms", str(row["candidates"])]
+        for found in (row[name] for name in BUDGETS):
+            cells.append(f"{found['seconds']:.0f} s ({found['most']:.0f} s)")
+            cells.append(f"{found['right']} of {found['searches']}")
+        yield "| " + " | ".join(cells) + " |"
 
 
 def overhead(*arguments: str) -> int:
@@ -206,11 +193,13 @@ def main() -> int:
     parser.add_argument("--modules", action="store_true")
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--candidates", type=int, nargs="*", default=list(CANDIDATES))
+    parser.add_argument("--iterations", type=float, nargs="*", default=list(ITERATIONS))
     parser.add_argument("--searches", type=int, default=5, help="for each row of --tuning")
     options = parser.parse_args()
     status, everything = 0, not (options.tuning or options.modules or options.memory)
     if options.tuning or everything:
-        print(table(tuning(tuple(options.candidates), ITERATIONS, options.searches)), flush=True)
+        for line in table(tuning(options.candidates, options.iterations, options.searches)):
+            print(line, flush=True)
     if options.modules or everything:
         status |= overhead("--only", "modules")
     if options.memory or everything:

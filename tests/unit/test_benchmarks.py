@@ -230,6 +230,15 @@ def test_more_candidates_take_more_and_the_planted_one_is_found() -> None:
     assert 0.0 < few < more < 180.0
 
 
+def test_a_table_of_growth_has_a_line_for_each_row() -> None:
+    import growth
+
+    lines = list(growth.table(growth.tuning((2,), (0.02, 0.2), 1)))
+    assert len(lines) == 2 + 2
+    assert {line.count("|") for line in lines} == {7}
+    assert lines[2].startswith("| 20 ms | 2 | ")
+
+
 def test_made_up_units_are_gone_afterwards() -> None:
     import growth
 
