@@ -200,14 +200,14 @@ def plan(argv: tuple[str, ...], log: Log, limits: Limits) -> dict[str, Any]:
     )
 
 
-def duel(bench: Table, log: Log, name: str, ours: Setting, theirs: Setting, pairs: int) -> bool:
-    """Time one setting against hasten's plan by siblings; False: the time was not enough."""
+def duel(bench: Table, log: Log, name: str, ours: Setting, theirs: Setting, pairs: int) -> None:
+    """Time one setting against hasten's plan by siblings."""
     done = [row for row in log.of("duel") if row["name"] == name and row["setting"] == key(theirs)]
     if done:
-        return True
+        return
     if ours == theirs:  # the same setting needs no measuring: it is as fast as itself
         log.add("duel", name=name, setting=key(theirs), ratio=1.0, low=1.0, high=1.0, pairs=0)
-        return True
+        return
     shared = bench.bench(siblings=True)
     race = Race(shared, ours, theirs, lambda ratio, count: None)
     point = Point(theirs, noise=bench.noise)
@@ -224,7 +224,6 @@ def duel(bench: Table, log: Log, name: str, ours: Setting, theirs: Setting, pair
         high=interval.high if math.isfinite(interval.high) else None, pairs=len(point.pairs),
         problem=race.result.problem,
     )  # fmt: skip
-    return True
 
 
 def run(name: str, argv: tuple[str, ...], log: Log, limits: Limits, seconds: float) -> bool:
@@ -237,20 +236,39 @@ def run(name: str, argv: tuple[str, ...], log: Log, limits: Limits, seconds: flo
         assert bench.profile is not None
         knobs = _knobs(bench.profile, log, limits)
         grid = Grid(knobs, log, limits)
-        if not grid.measure(bench, watch, random.Random(len(log.rows))):
+        # The top three stay what they were when the first was timed anew.
+        if not log.of("duel") and not grid.measure(bench, watch, random.Random(len(log.rows))):
             return False
+        rivals = [(f"grid {i + 1}", p.setting) for i, (p, _) in enumerate(grid.ranked()[:TOP])]
+        rivals.append(("as it is", {}))
+        if not _duels(bench, log, found["setting"], rivals, limits, watch):
+            return False
+        if log.last("done") is None:
+            log.add(
+                "done", combinations=len(grid.points), seconds=grid.seconds, target=limits.target,
+                most_pairs=limits.most_pairs,
+            )  # fmt: skip
         for kind in samplers.KINDS:
             if watch.over:
                 return False
             spent = found["seconds"] + found["compile_seconds"]
             samplers.search(kind, bench, knobs, log, spent)
-        rivals = [(f"grid {i + 1}", p.setting) for i, (p, _) in enumerate(grid.ranked()[:TOP])]
-        rivals += [(kind, samplers.chosen(log, kind)) for kind in samplers.KINDS]
-        for rival, setting in [*rivals, ("as it is", {})]:
-            if watch.over:
-                return False
-            duel(bench, log, rival, found["setting"], setting, limits.final_pairs)
-    log.add("done", combinations=len(grid.points), seconds=grid.seconds)
+        rivals = [(kind, samplers.chosen(log, kind)) for kind in samplers.KINDS]
+        return _duels(bench, log, found["setting"], rivals, limits, watch)
+
+
+def _duels(
+    bench: Table,
+    log: Log,
+    ours: Setting,
+    rivals: list[tuple[str, Setting]],
+    limits: Limits,
+    watch: Stopwatch,
+) -> bool:
+    for name, setting in rivals:
+        if watch.over:
+            return False
+        duel(bench, log, name, ours, setting, limits.final_pairs)
     return True
 
 
@@ -288,7 +306,8 @@ def row(name: str, log: Log) -> str:
     duels = {row["name"]: row for row in log.of("duel")}
     cells = [name, settings, gain(duels["as it is"]), f"{100 * (share(log) or 0.0):.1f} %"]
     cells += [", ".join(against(duels[f"grid {i}"]) for i in (1, 2, 3) if f"grid {i}" in duels)]
-    cells += [", ".join(f"{kind} {against(duels[kind])}" for kind in samplers.KINDS)]
+    known = [kind for kind in samplers.KINDS if kind in duels]
+    cells += [", ".join(f"{kind} {against(duels[kind])}" for kind in known) or "not run"]
     cells += [f"{tuned:.0f} s of {done['seconds']:.0f} s, {100 * tuned / done['seconds']:.0f} %"]
     loads = [row["load"] for row in log.rows]
     cells += [f"{done['combinations']}; {min(loads):.1f} to {max(loads):.1f}"]
@@ -337,6 +356,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=math.inf, help="that this call may take")
     parser.add_argument("--budget", type=float, default=60.0, help="seconds for hasten's search")
     parser.add_argument("--target", type=float, default=0.05, help="width of the grid's intervals")
+    parser.add_argument("--most", type=int, default=_MOST, help="pairs of one setting in the grid")
+    parser.add_argument("--final", type=int, default=_FINAL, help="pairs by siblings")
     parser.add_argument("--skip", nargs="*", default=list(SKIPPED), help="units to leave out")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--report", action="store_true")
@@ -344,7 +365,8 @@ def main() -> int:
     if options.report or options.workload is None:
         print(report(options.results))
         return 0
-    limits = Limits(options.budget, options.target, tuple(options.skip))
+    skip = tuple(options.skip)
+    limits = Limits(options.budget, options.target, skip, options.final, options.most)
     log = Log(options.results / f"oracle-{options.workload}.jsonl")
     done = run(options.workload, (str(script(options.workload)),), log, limits, options.seconds)
     print(row(options.workload, log))
