@@ -103,3 +103,43 @@ def test_a_unit_that_says_exact_but_rounds_is_refused() -> None:
     proof = prove("mlp", 0, {"amp-bf16": "bfloat16"}, "model", "exact")
     assert not proof.passed and proof.numerics == "rounding"
     assert proof.reason.startswith("not the same bits: ")
+
+
+class Carried(nn.Module):
+    """An LSTM whose cell holds on to what it has: every step rounds on top of those before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(24, 32), nn.Linear(32, 12)
+        with torch.no_grad():
+            for bias in (self.lstm.bias_ih_l0, self.lstm.bias_hh_l0):
+                bias[32:64] = 2.0  # the forget gate lets 98 % through
+
+    def forward(self, x: torch.Tensor, state: Any) -> tuple[torch.Tensor, Any]:
+        out, state = self.lstm(x, state)
+        return self.head(out[-1]), state
+
+
+def carried() -> Script:
+    model, state = Carried(), [(torch.zeros(1, 8, 32), torch.zeros(1, 8, 32))]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def iterate() -> None:
+        optimizer.zero_grad()
+        out, new = model(torch.randn(60, 8, 24), state[0])
+        nn.functional.cross_entropy(out, torch.randint(12, (8,))).backward()
+        optimizer.step()
+        state[0] = tuple(s.detach() for s in new)
+
+    return Script([model], [optimizer], iterate)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_state_that_is_carried_far_passes_in_bfloat16(seed: int) -> None:
+    torch.manual_seed(seed)
+    script = carried()
+    enabled = torch._C._get_mkldnn_enabled()
+    recording = script.record()
+    proof = judge("x", "rounding", recording, script.switch, {}, {"amp-bf16": "bfloat16"}, "model")
+    assert proof.passed, proof
+    assert torch._C._get_mkldnn_enabled() == enabled

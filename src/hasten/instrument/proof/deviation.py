@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 _CHUNK = 1 << 20  # elements in double precision at a time
+_CHUNK_CPU = 1 << 15  # so that all that is computed of them stays in the cache
 _SMALL = 0.1  # of the root mean square: what is smaller may well be rounded to zero
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -63,20 +64,20 @@ def deviation(
     if a.shape != b.shape:
         return Deviation(b.numel(), math.inf, 1.0, 0.0, 0, 0, 0, 0.0, 0, 0, False, floor)
     equal = candidate is not None and reference is not None and same_bits(candidate, reference)
-    small = _SMALL**2 * b.double().square().mean() if b.numel() else b
-    pairs = zip(torch.split(a, _CHUNK), torch.split(b, _CHUNK), strict=True)
-    sums = [_sums(x, y, small) for x, y in pairs]
-    total = torch.stack(sums).sum(0).tolist() if sums else [0.0] * 9
-    difference, norm, product, gone, *counts = total
-    large, lost, gained, bad, reference_bad = (int(count) for count in counts)
+    if not b.numel():
+        return Deviation(0, 0.0, 0.0, 0.0, 0, 0, 0, 0.0, 0, 0, equal, floor)
+    norm = torch.linalg.vector_norm(b, dtype=torch.float64) if b.is_floating_point() else None
+    small = _SMALL**2 * (b.double().square().mean() if norm is None else norm**2 / b.numel())
+    sums, bad, reference_bad = _total(a, b, small)
+    difference, reference_norm, product, large, gone, lost, gained = sums
     return Deviation(
         count=b.numel(),
         difference=difference,
-        reference=norm,
+        reference=reference_norm,
         product=product,
-        large=large,
-        lost=lost,
-        gained=gained,
+        large=int(large),
+        lost=int(lost),
+        gained=int(gained),
         gone=gone,
         bad=bad,
         reference_bad=reference_bad,
@@ -86,24 +87,42 @@ def deviation(
 
 
 def _sums(candidate: torch.Tensor, reference: torch.Tensor, small: torch.Tensor) -> torch.Tensor:
+    """Seven sums over two finite vectors: first the squared norms, then what turned to zeros."""
     c, r = candidate.double(), reference.double()
-    bad, reference_bad = ~torch.isfinite(c), ~torch.isfinite(r)
-    wrong = bad | reference_bad
-    c, r = c.masked_fill(wrong, 0.0), r.masked_fill(wrong, 0.0)
-    large = (r != 0) & (r * r >= small)
+    change, square = c - r, r * r
+    large = (square >= small) & (r != 0)
+    figures = [change.dot(change), r.dot(r), c.dot(r), torch.count_nonzero(large).double()]
+    # Most gradients hold no zero; only a device would have to be waited for to know.
+    if c.device.type == "cpu" and bool(c.all()) and bool(r.all()):
+        return torch.stack([*figures, *[c.new_zeros(())] * 3])
+    silent = c == 0
     return torch.stack(
         [
-            (c - r).square().sum(),
-            r.square().sum(),
-            (c * r).sum(),
-            r.square().masked_fill(c != 0, 0.0).sum(),
-            large.sum().double(),
-            (large & (c == 0)).sum().double(),
-            ((r == 0) & (c != 0) & (c * c >= small)).sum().double(),
-            bad.sum().double(),
-            reference_bad.sum().double(),
+            *figures,
+            square.dot(silent.double()),
+            torch.count_nonzero(large & silent).double(),
+            torch.count_nonzero((r == 0) & ~silent & (c * c >= small)).double(),
         ]
     )
+
+
+def _total(
+    candidate: torch.Tensor, reference: torch.Tensor, small: torch.Tensor
+) -> tuple[list[float], int, int]:
+    """The sums of `_sums` over all, and how many elements of either aren't finite."""
+    chunk = _CHUNK_CPU if candidate.device.type == "cpu" else _CHUNK
+    pairs = zip(torch.split(candidate, chunk), torch.split(reference, chunk), strict=True)
+    sums = torch.stack([_sums(a, b, small) for a, b in pairs]).sum(0).tolist()
+    if all(math.isfinite(value) for value in sums):
+        return sums, 0, 0
+    # A single inf or nan shows in the sums, so that only then it has to be looked for.
+    bad, reference_bad = ~torch.isfinite(candidate), ~torch.isfinite(reference)
+    counts = int(bad.sum()), int(reference_bad.sum())
+    wrong = bad | reference_bad
+    if not any(counts):  # float64 whose squares are too large
+        return sums, 0, 0
+    zero = (candidate.masked_fill(wrong, 0.0), reference.masked_fill(wrong, 0.0))
+    return _total(*zero, small)[0], *counts
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

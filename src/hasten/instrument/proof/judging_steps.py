@@ -14,7 +14,7 @@ from hasten.instrument.proof.bounds import (
     scale,
     weights,
 )
-from hasten.instrument.proof.deviation import compare
+from hasten.instrument.proof.deviation import Deviation, compare
 from hasten.instrument.proof.judging_calls import CannotJudge, Sides, Verdict
 from hasten.instrument.proof.rounding import Format, Noise, coarsest
 from hasten.instrument.proof.sensitivity import DRAWS
@@ -56,7 +56,7 @@ def judge_step(step: RecordedStep, sides: Sides) -> Verdict:
     ]
     if not checks:
         sides.reference()
-        checks = _compared(step, first, seen, unit)
+        checks = _compared(step, first, (updates, state), unit)
         if not all(check.passed for check in checks):
             checks += _causes(seen, updates)
     return Verdict(checks, "rounding", _skipped(step))
@@ -79,11 +79,33 @@ def _changed(now: list[dict[str, Any]], before: list[dict[str, Any]]) -> list[Ch
     return checks
 
 
-def _compared(step: RecordedStep, first: Steps, seen: Steps, unit: Format) -> list[Check]:
+def _compared(
+    step: RecordedStep, first: Steps, found: tuple[Deviations, Deviations], unit: Format
+) -> list[Check]:
+    """At the least bounds first: draws only widen them, so what passes needs none."""
+    updates, state = ({n: _still(d) for n, d in part.items()} for part in found)
+    checks = _checked(found, [(updates, state)], first, unit)
+    if all(check.passed for check in checks):
+        return checks
     moved = [
         _against(step.steps(Noise(unit.unit, 3000 + k).move), first, unit) for k in range(DRAWS)
     ]
-    updates, state = _against(seen, first, unit)
+    return _checked(found, moved, first, unit)
+
+
+def _still(deviation: Deviation) -> Deviation:
+    """A draw that changed nothing."""
+    return dataclasses.replace(deviation, difference=0.0, product=deviation.reference)
+
+
+def _checked(
+    found: tuple[Deviations, Deviations],
+    moved: list[tuple[Deviations, Deviations]],
+    first: Steps,
+    unit: Format,
+) -> list[Check]:
+    """Every figure against what draws that moved like this allow."""
+    updates, state = found
     move_draws = [_rounded(u, first, unit) for u, _ in moved]
     state_draws = [s for _, s in moved]
     checks = check_errors("update error", updates, move_draws, unit, False, _FACTOR)
