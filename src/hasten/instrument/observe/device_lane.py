@@ -30,7 +30,8 @@ def busy(
         ahead: what `offset` gave.
         device: a torch.autograd.DeviceType; CUDA when None.
     """
-    wanted = torch.autograd.DeviceType.CUDA if device is None else device
+    autograd: Any = torch.autograd  # whose stubs don't name DeviceType
+    wanted = autograd.DeviceType.CUDA if device is None else device
     results: Any = profiler.profiler.kineto_results if profiler.profiler is not None else None
     events = results.events() if results is not None else ()
     ends = sorted(
