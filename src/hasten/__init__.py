@@ -1,6 +1,7 @@
 """hasten makes PyTorch training faster on the script you already have, and proves it.
 
-For notebooks: `plan = hasten.tune(train)`, then `with hasten.applied(plan): train()`.
+For notebooks: `hasten.diagnose(train)`; `plan = hasten.tune(train)`, then
+`with hasten.applied(plan): train()`.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hasten.notebook import applied, tune
+    from hasten.notebook import Diagnosed, applied, diagnose, tune
 
-__all__ = ["applied", "tune"]
+__all__ = ["Diagnosed", "applied", "diagnose", "tune"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""For notebooks and programs that train in functions: `hasten.tune` and `hasten.applied`.
+"""For notebooks and programs that train in functions: `tune`, `applied` and `diagnose`.
 
 What a function trains is not thrown away here and nothing shields files: it runs in this process,
 as if it had been called. So tuning calls `train` as often as it takes and leaves it in the middle
@@ -10,12 +10,15 @@ every seam is taken out and every switch is as it was.
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hasten.errors import HastenError
+from hasten.findings import Diagnosis, Verdict, judge
 from hasten.instrument.conductor import Conductor, Program
 from hasten.instrument.programs import follow
 from hasten.plan import Plan, dump, load
@@ -24,6 +27,7 @@ from hasten.report.progress import Lines
 from hasten.tuning.inside import Inside, InsideRequest
 from hasten.tuning.plans import make_plan
 
+_FEW = 10  # iterations, too few for a diagnosis
 _MOST_CALLS = 20  # of `train`, when it ends long before the search does
 
 
@@ -105,6 +109,59 @@ def _too_short(conductor: Conductor) -> str:
         f"the function ended after {conductor.iterations} iterations, before it could be watched: "
         "give it more epochs, or allow less time with a smaller budget"
     )
+
+
+@dataclass(frozen=True, repr=False)
+class Diagnosed:
+    """What `diagnose` found; shown as the report that `hasten diagnose` prints.
+
+    Attributes:
+        diagnosis: everything that was measured.
+        verdicts: what was found, with its place and cost.
+    """
+
+    diagnosis: Diagnosis
+    verdicts: list[Verdict]
+
+    def document(self) -> dict[str, Any]:
+        """Plain data, as `hasten diagnose --json` prints it."""
+        from hasten.report.diagnosis import document
+
+        return document(self.diagnosis, self.verdicts, "")
+
+    def __repr__(self) -> str:
+        from hasten.report.diagnosis_terminal import render
+
+        return render(self.diagnosis, self.verdicts, "", io.StringIO())
+
+
+def diagnose(train: Callable[[], object], *, budget: float = 30.0) -> Diagnosed:
+    """Find out where the time of `train` goes and what is the matter with it, in this process.
+
+    Args:
+        train: a function without arguments that builds a model and trains it; called again when
+            it ends before enough was measured, and left when it was.
+        budget: seconds of measuring.
+
+    Returns:
+        Measurements and findings; its `repr` is the report. Everything is as it was afterwards.
+
+    Raises:
+        HastenError: no training loop was found, or it is too short.
+    """
+    from hasten.tuning.diagnosing import DiagnoseRequest
+    from hasten.tuning.diagnosing_inside import InsideDiagnosis
+
+    name = getattr(train, "__qualname__", "train")
+    session = InsideDiagnosis(train, DiagnoseRequest((name,), budget, "none"))
+    try:
+        diagnosis = session.here()
+    except HastenError as error:
+        last = session.last
+        if last is not None and last.begun < _FEW:
+            raise HastenError(_too_short(last)) from None
+        raise error from None
+    return Diagnosed(diagnosis, judge(diagnosis))
 
 
 @contextlib.contextmanager

@@ -101,18 +101,22 @@ class Diagnosing:
 
     # --- observing -----------------------------------------------------------------------------
 
-    def _observe(self, most: int = _OBSERVED) -> Diagnosis:
+    def _observe(self, most: int = _OBSERVED, seconds: float = 0.0) -> Diagnosis:
         self.say("starting the script, to observe it as it is")
-        seconds = self.request.budget * _OBSERVE_SHARE
+        seconds = seconds or self.request.budget * _OBSERVE_SHARE
+        begun = 0.0
         try:
             child = self._start(observe=True)
             profile = child.ask(Watch(min(8, most), seconds / 4), self.request.timeout)
+            begun = time.monotonic()
             observed = child.ask(Observe(most, seconds), seconds + self.request.timeout)
         except Gone as gone:
             self.close()
             passed = gone.ended.iterations if gone.ended and gone.kind == "ended" else 0
             if most == _OBSERVED and passed >= _LEAST:
-                return self._observe(max(2, passed // 2 - 4))
+                # Half of what it has: neither iterations nor epoch borders are waited for longer.
+                took = time.monotonic() - begun if begun else 0.0
+                return self._observe(max(2, passed // 2 - 4), took / 2)
             raise before_training(gone, self.request.timeout) from None
         if not isinstance(profile, Profile) or not isinstance(observed, Observed):
             raise HastenError(f"the script could not be observed: {_why(profile, observed)}", 3)

@@ -40,8 +40,7 @@ class BusyMachine(Finding):
         facts = diagnosis.observed.facts.get("processor", {})
         delay, others = facts.get("delay"), facts.get("others", 0.0)
         # The system counts what observers waited for as well.
-        seen = diagnosis.observed
-        delay = min(delay or 0.0, max(0.0, seen.wall.mean - seen.processor.mean))
+        delay = min(delay or 0.0, diagnosis.iteration)
         if not delay or delay < _SHARE * diagnosis.iteration or others < _OTHERS:
             return
         yield Found(

@@ -11,7 +11,7 @@ How it is measured
     Bytes that are the process's own (no file's, not shared), from iteration to iteration. Only
     growth that goes on at the same pace counts, and in a loop that makes its batches itself only
     after the first epoch: until then a data set may fill a cache. Graphs that are kept are found
-    by `graph-kept`. The container of yours that gets longer with every iteration is named.
+    by `graph-kept`. A container of yours must get longer with every iteration; it is named.
 
 What to do
     Keep numbers instead of tensors, or write out what is collected and empty the list.
@@ -51,13 +51,12 @@ class MemoryGrowth(Finding):
         if "held_by" in facts.get("graphs", {}) or _first_epoch(diagnosis):
             return
         each = growth(seen.get("iterations", ()), seen.get("private", ()))
-        if each < _EACH:
-            return
         holder = seen.get("held_by", "")
-        what = f"{holder} gets longer" if holder else "the process grows"
+        if each < _EACH or not holder:  # growth that nothing of the script's explains may be ours
+            return
         thousand = 1000 * each / _MIB
         yield Found(
-            summary=f"{what} with every iteration: {thousand:,.0f} MiB in a thousand of them",
+            summary=f"{holder} gets longer with every iteration: {thousand:,.0f} MiB in a thousand of them",
             todo="keep numbers (.item()) instead of tensors, or empty it now and then",
             evidence=(
                 f"private memory went from {seen['private'][0] // _MIB} to "

@@ -97,6 +97,7 @@ class ObservingConductor(Conductor):
         plain: count and seconds of plain iterations.
         trained: iterations with a backward pass, plain or not.
         memory_first: resident bytes when the loop was recognised.
+        began: when the script did, in seconds since 1970; 0: with its process.
     """
 
     def __init__(self, program: Callable[[Conductor], Program]) -> None:
@@ -109,6 +110,7 @@ class ObservingConductor(Conductor):
         self.plain = [0, 0.0]
         self.trained = 0
         self.memory_first = 0
+        self.began = 0.0
         self.watching = True
         self._validating: list[float] = []
         self._saving = 0.0
@@ -140,7 +142,8 @@ class ObservingConductor(Conductor):
     def _found(self, loop: Loop) -> None:
         super()._found(loop)
         process = psutil.Process(os.getpid())
-        self.startup_seconds = max(0.0, time.time() - process.create_time())
+        began = self.began or process.create_time()
+        self.startup_seconds = max(0.0, time.time() - began)
         self.memory_first = process.memory_info().rss
 
     def _border(self) -> None:
