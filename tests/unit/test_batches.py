@@ -23,6 +23,7 @@ from hasten.records import OptimizerFacts
 from hasten.tuning import batch_option
 from hasten.tuning.batch_advice import advise, learning_rate
 from hasten.tuning.batch_records import Measured, Point
+from hasten.tuning.fitting import Saving, best
 from hasten.tuning.memory_model import fit
 from hasten.tuning.noise_scale import NoiseScale, fieller, noise_scale, student
 
@@ -288,3 +289,16 @@ def test_options_for_a_batch_size(tmp_path: Path) -> None:
     assert batch_option.offered(script) == "--batch_size"
     script.write_text("f('--batch-size')\n")
     assert batch_option.offered(script) is None
+
+
+def test_what_makes_it_fit() -> None:
+    """The quickest that fits and is proven."""
+    tried = [
+        Saving("checkpoint-blocks", 2, 900, 0, 1.1),
+        Saving("checkpoint-blocks", 1, 700, 0, 1.3, "not the same bits"),
+        Saving("micro-batches", 2, 750, 0, 1.5),
+        Saving("micro-batches", 4, 600, 0, 1.4),
+        Saving("micro-batches", 8, refused="out of memory"),
+    ]
+    assert best(tried, 800) == tried[3]
+    assert best(tried, 500) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import ClassVar
 
 import click
@@ -63,6 +64,18 @@ class Memory(click.ParamType):  # type: ignore[type-arg]
     help="Seconds of measuring, about.",
 )
 @click.option("--sizes", type=Sizes(), default=(), metavar="N,N,...", help="Only these sizes.")
+@click.option(
+    "--fit-memory",
+    type=Memory(),
+    metavar="SIZE",
+    help="What the training may take, such as 8GiB; tries what makes your batch size fit.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="With --fit-memory: write what makes it fit as a plan, for hasten run --plan PATH.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 @click.option(
     "--shield",
@@ -81,6 +94,8 @@ class Memory(click.ParamType):  # type: ignore[type-arg]
 def command(
     budget: float,
     sizes: tuple[int, ...],
+    fit_memory: int | None,
+    output: Path | None,
     as_json: bool,
     shield: str,
     timeout: float,
@@ -97,13 +112,22 @@ def command(
 
     arguments = script_arguments(module, argv)
     check(arguments)
+    from hasten.plan import dump, writable
     from hasten.report.batches import render
     from hasten.tuning.batch_document import document
     from hasten.tuning.batch_records import BatchRequest
     from hasten.tuning.batches import measure
+    from hasten.tuning.plans import plan_of
 
-    request = BatchRequest(arguments, find(arguments), budget, sizes, None, shield, timeout)
-    found = document(measure(request, lambda text: click.echo(f"hasten: {text}", err=True)))
+    if output is not None:
+        if fit_memory is None:
+            raise click.UsageError("--output goes with --fit-memory")
+        writable(output)
+    request = BatchRequest(arguments, find(arguments), budget, sizes, fit_memory, shield, timeout)
+    measured = measure(request, lambda text: click.echo(f"hasten: {text}", err=True))
+    found = document(measured)
+    if output is not None and found["savings"] and (setting := found["savings"]["setting"]):
+        dump(plan_of(arguments, measured.profile, setting), output)
     if as_json:
         import json
 

@@ -32,6 +32,7 @@ def render(document: dict[str, Any]) -> str:
         "",
         *_memory(document),
         *_learning(document),
+        *_savings(document),
         *document["notes"],
         document["shield"],
     ]
@@ -72,7 +73,7 @@ def _memory(document: dict[str, Any]) -> Iterator[str]:
     )
     largest, limit = document["largest"], size(document["limit"])
     if largest == 0:
-        yield f"not even one sample is predicted to fit into {limit}"
+        yield f"not even one sample is predicted to fit into {limit} with a tenth left free"
     elif largest is not None:
         yield f"predicted to fit into {limit}, with a tenth left free: up to {largest} samples"
     if (confirmed := document["confirmed"]) is not None:
@@ -106,6 +107,26 @@ def _learning(document: dict[str, Any]) -> Iterator[str]:
         f"from {noise['steps']} steps at the weights after the first iterations; it grows later on"
     )
     yield _advice(document, advice)
+
+
+def _savings(document: dict[str, Any]) -> Iterator[str]:
+    savings = document["savings"]
+    if savings is None:
+        return
+    limit = size(document["limit"])
+    yield f"the script as it is takes {size(savings['taken'])}, more than {limit}:"
+    for row in savings["tried"]:
+        name = f"  {row['name']} {row['value']}"
+        if row["taken"] is None:
+            yield f"{name}: {row['refused']}"
+            continue
+        slower = row["seconds"] / max(savings["iteration_seconds"], 1e-9)
+        fits = "fits" if row["taken"] <= document["limit"] else "does not fit"
+        refused = f"; refused: {row['refused']}" if row["refused"] else ""
+        yield f"{name}: {size(row['taken'])}, {slower:.2f}x the time, {fits}{refused}"
+    chosen = savings["setting"]
+    parts = "; ".join(f"{name} {value}" for name, value in (chosen or {}).items())
+    yield f"quickest that fits and is proven: {parts or 'none'}"
 
 
 def _advice(document: dict[str, Any], advice: dict[str, Any]) -> str:

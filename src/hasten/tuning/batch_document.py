@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
 from hasten.tuning.batch_advice import Advice, advise
 from hasten.tuning.batch_records import Measured, Point
+from hasten.tuning.fitting import best
 from hasten.tuning.memory_model import taken
 
 SCHEMA = 1
@@ -30,6 +32,7 @@ def document(found: Measured) -> dict[str, Any]:
         "noise_scale": _noise(found),
         "no_noise_scale": found.no_noise,
         "advice": _advice(found, advice),
+        "savings": _savings(found),
         "notes": found.notes,
         "shield": found.shield,
     }
@@ -113,6 +116,19 @@ def how(found: Measured, size: int) -> str:
     if found.option is not None:
         return f"pass {found.option} {size}"
     return f"set batch_size={size} where the loader is built"
+
+
+def _savings(found: Measured) -> dict[str, Any] | None:
+    if not found.savings:
+        return None
+    chosen = best(found.savings, found.limit)
+    own = next(p.used for p in found.points if p.size == found.own)
+    return {
+        "taken": taken(own) if own else None,
+        "iteration_seconds": own.seconds if own else None,
+        "tried": [dataclasses.asdict(saving) for saving in found.savings],
+        "setting": None if chosen is None else chosen.setting,
+    }
 
 
 def _finite(value: float | None) -> float | None:

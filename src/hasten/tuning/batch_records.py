@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hasten.batching import MemoryUsed
 from hasten.records import Profile
+from hasten.tuning.fitting import Saving
 from hasten.tuning.memory_model import MemoryModel
 from hasten.tuning.noise_scale import NoiseScale
 
@@ -68,6 +69,7 @@ class Measured:
         limit: bytes that there are, or that were allowed.
         stopped: why no larger size was measured.
         largest: that is predicted to fit; None: any does.
+        savings: ways to fit the script's own size into the limit, where it does not.
         confirmed: the size at which the prediction was tried once.
     """
 
@@ -84,6 +86,7 @@ class Measured:
     confirmed: Point | None = None
     predicted: float = 0.0  # bytes of tensors at the confirmed size
     stopped: str = ""
+    savings: list[Saving] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     shield: str = ""
 

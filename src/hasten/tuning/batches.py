@@ -15,6 +15,7 @@ from hasten.tuning import batch_option
 from hasten.tuning.batch_records import BatchRequest, Measured, Point
 from hasten.tuning.batch_turns import Turns
 from hasten.tuning.driver import before_training
+from hasten.tuning.fitting import savings
 from hasten.tuning.memory_model import fit, taken
 from hasten.tuning.noise_scale import noise_scale
 from hasten.tuning.process import Child, Gone
@@ -40,6 +41,7 @@ class Batches:
         self._begun = time.monotonic()
         self._room = free_memory()
         self._by_option = False
+        self._apart = 0.0  # seconds that starting scripts took
         self._turns = Turns(request.argv, self.mode, self._note, request.timeout, 1, 1.0)
         self.found: Measured
 
@@ -55,12 +57,34 @@ class Batches:
         finally:
             self._turns.close()  # its memory is needed
         self._confirm()
+        self._save()
         return self.found
 
     @property
     def left(self) -> float:
-        """Seconds of the budget that are left."""
-        return self.request.budget - (time.monotonic() - self._begun)
+        """Seconds of the budget that are left; starting a script isn't measuring."""
+        return self.request.budget - (time.monotonic() - self._begun) + self._apart
+
+    def _started(self, child: Child) -> None:
+        """Start a script and wait for its training loop."""
+        begun = time.monotonic()
+        child.start()
+        child.ask(Watch(1, 0.0), self.request.timeout)
+        self._apart += time.monotonic() - begun
+
+    def _save(self) -> None:
+        """Ways to fit the script's own batch size into a limit that it is above."""
+        own = next(p.used for p in self.found.points if p.size == self.found.own)
+        if self.request.limit is None or own is None or taken(own) <= self.found.limit:
+            return
+
+        def start(setting: Setting) -> Child:
+            child = Child(self.request.argv, self.mode, self._note, start_setting=setting)
+            child.start()
+            return child
+
+        patience = self.request.timeout + self._patience()
+        self.found.savings = savings(start, self.found.limit, patience, self._say)
 
     # --- as the script has it --------------------------------------------------------------------
 
@@ -69,7 +93,7 @@ class Batches:
         child = Child(self.request.argv, self.mode, self._note_first)
         self._first_notes: list[str] = []
         try:
-            child.start()
+            self._started(child)
             shield = child.describe
             watch = Watch(_WATCHED, self.request.budget * _EACH)
             profile = child.ask(watch, self.request.timeout)
@@ -173,7 +197,7 @@ class Batches:
         """The answer of a new child; with a size, a point that has had its turns as well."""
         child = Child(argv, self.mode, self._note, start_setting=start)
         try:
-            child.start()
+            self._started(child)
             answer = child.ask(command, self.request.timeout + self._patience())
             if size and isinstance(answer, MemoryUsed):
                 return self._timed(child, size, start, answer)

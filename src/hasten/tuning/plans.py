@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hasten.instrument.fingerprint import fingerprint
 from hasten.plan import Plan, machine_fingerprint
-from hasten.records import Outcome
+from hasten.records import Outcome, Profile, Setting
 
 
 def make_plan(arguments: tuple[str, ...], outcome: Outcome, item_seeds: bool = False) -> Plan:
@@ -15,15 +17,17 @@ def make_plan(arguments: tuple[str, ...], outcome: Outcome, item_seeds: bool = F
         outcome: of a tuning of it.
         item_seeds: whether it was tuned with them.
     """
-    profile = outcome.profile
+    plan = plan_of(arguments, outcome.profile, outcome.setting)
+    return replace(plan, evidence=outcome.tried, confirmed=outcome.confirmed, item_seeds=item_seeds)
+
+
+def plan_of(arguments: tuple[str, ...], profile: Profile, setting: Setting) -> Plan:
+    """A plan of a setting, with what it was made on and without evidence."""
     module = arguments[0] == "-m"
     device = machine_fingerprint(profile.device)["device"]
     return Plan(
         script=" ".join(arguments[:2]) if module else arguments[0],
         arguments=arguments[2:] if module else arguments[1:],
-        setting=dict(outcome.setting),
-        evidence=outcome.tried,
-        confirmed=outcome.confirmed,
+        setting=dict(setting),
         fingerprint={**fingerprint(profile), "device": device},
-        item_seeds=item_seeds,
     )
