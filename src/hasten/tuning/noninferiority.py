@@ -12,6 +12,7 @@ else cannot be told from these runs. Runs that are equal to the bit need no stat
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -111,6 +112,7 @@ def interval(differences: Sequence[float], confidence: float) -> tuple[float, fl
     return mean - reach, mean + reach
 
 
+@functools.cache
 def student(probability: float, degrees: int) -> float:
     """The quantile of Student's distribution, to about nine digits.
 

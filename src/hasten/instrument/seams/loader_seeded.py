@@ -65,7 +65,7 @@ class SeededDataset(StandIn):
         if type(index) is not Tagged:
             return dataset[index]
         with preserved():
-            put(seed_of(index.key, index.index))
+            put(seed_of(index.key, index.index, 0))
             return dataset[index.index]
 
     def __getitems__(self, indices: Any) -> Any:
@@ -165,7 +165,8 @@ def _plain(part: Any) -> str:
 
 def put(seed: int) -> None:
     """Set the global random states of Python, numpy and torch (of the CPU)."""
-    words: Sequence[int] = (seed & 0xFFFFFFFF, seed >> 32)
+    # Python and numpy have the same generator: the third word keeps their streams apart.
+    words: Sequence[int] = (seed & 0xFFFFFFFF, seed >> 32, 1)
     # Not what a verification has put in their place: spawned workers don't have it.
     patching.original(random, "seed")(seed)
     patching.original(numpy.random, "seed")(words)
