@@ -28,7 +28,7 @@ def python(*arguments: str, cwd: Path) -> str:
         capture_output=True,
         text=True,
         cwd=cwd,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(cwd / "cache")},
         timeout=300,
         check=False,
     )
