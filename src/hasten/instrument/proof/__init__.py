@@ -36,7 +36,8 @@ reference, g_c.g_r / g_r.g_r, weighted towards the tensors with least noise, and
 entries that turned to exact zeros. Rounding has no preferred sign, so over replays at moved
 weights, inputs and output gradients the mean scale must be 1 within four standard errors, less what
 the draws show that silent units shorten. In a reduced format there are six such replays or more, up
-to twenty-four or six seconds, until the bound is below 0.65 %. docs/bounds.md derives this, with
+to twenty-four or six seconds, until the bound is below 0.65 %; three, where the scale is clearly no
+hundredth off. docs/bounds.md derives this, with
 what was measured.
 
 **statistics** Where a call draws random numbers, a candidate may differ by drawing others. Numbers
