@@ -56,7 +56,7 @@ class MemoryGrowth(Finding):
             return
         thousand = 1000 * each / _MIB
         yield Found(
-            summary=f"{holder} gets longer with every iteration: {thousand:,.0f} MiB in a thousand of them",
+            summary=f"{holder} gets longer with every iteration, by {thousand:,.0f} MiB in a thousand",
             todo="keep numbers (.item()) instead of tensors, or empty it now and then",
             evidence=(
                 f"private memory went from {seen['private'][0] // _MIB} to "
