@@ -54,9 +54,9 @@ class MemoryGrowth(Finding):
         holder = seen.get("held_by", "")
         if each < _EACH or not holder:  # growth that nothing of the script's explains may be ours
             return
-        thousand = 1000 * each / _MIB
+        thousand = f"{1000 * each / _MIB:,.0f} MiB in a thousand"
         yield Found(
-            summary=f"{holder} gets longer with every iteration, by {thousand:,.0f} MiB in a thousand",
+            summary=f"{holder} gets longer with every iteration, by {thousand}",
             todo="keep numbers (.item()) instead of tensors, or empty it now and then",
             evidence=(
                 f"private memory went from {seen['private'][0] // _MIB} to "
