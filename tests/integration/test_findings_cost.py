@@ -26,7 +26,13 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+#: Those whose cost is large against any noise; the others want a quiet machine.
+LARGE = ("debug-mode-on", "checkpoint-every-iteration", "double-precision", "memory-growth")
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in LARGE else pytest.param(n, marks=pytest.mark.slow) for n in MISTAKES]
+)
 def test_it_is_found_with_its_line_and_cost(name: str) -> None:
     script = f"finding_{name.replace('-', '_')}.py"
     found = one(diagnosed(script, budget=MISTAKES[name]), name)

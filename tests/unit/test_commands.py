@@ -421,5 +421,6 @@ def test_the_real_request_takes_what_the_command_gives() -> None:
     session = pytest.importorskip("hasten.tuning.session", exc_type=ImportError)
     names = {f.name for f in session.TuneRequest.__dataclass_fields__.values()}
     assert names == {
-        *("argv", "budget", "repeat", "allow", "only", "skip", "shield", "timeout", "seed"),
+        *("argv", "budget", "repeat", "allow", "only", "skip", "device", "shield", "timeout"),
+        "seed",
     }

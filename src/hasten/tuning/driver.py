@@ -61,6 +61,7 @@ class Driver:
         self.clock: Clock | None = None
         self.item_seeds = False  # of every child
         self.process_of: Callable[[Setting], Setting] = start_part
+        self._starting = 0.0  # seconds that new starts took
         self._running: list[_Running] = []  # the one that had its turn last at the end
         self._usual = timeout
         self._finite = True
@@ -183,7 +184,7 @@ class Driver:
         return Failed(gone.kind, gone.message, gone.tail, command.setting, running.iterations)
 
     def _again(self, start: Setting) -> _Running:
-        """A new child, at its training loop; starting it isn't measuring."""
+        """A new child, at its training loop; starting it isn't measuring, within bounds."""
         begun = time.monotonic()
         try:
             running = self._start(start)
@@ -192,9 +193,14 @@ class Driver:
             self._retire(self._running[-1])
             raise before_training(gone, self.timeout, self.repeat) from None
         finally:
-            if self.clock is not None:
-                self.clock.exclude(time.monotonic() - begun)
+            self._exclude_start(time.monotonic() - begun)
         return running
+
+    def _exclude_start(self, seconds: float) -> None:
+        """A script that ends again and again must not be started for ever: starts are bounded."""
+        if self.clock is not None:
+            self.clock.exclude(max(0.0, min(seconds, self.clock.budget - self._starting)))
+            self._starting += seconds
 
     def _retire(self, running: _Running) -> None:
         self.iterations += running.iterations

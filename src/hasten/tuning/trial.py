@@ -13,7 +13,7 @@ from hasten.tuning.comparing import Compared, Race
 WORTH_IT = 1.02  # a part of a plan that gains less is left out: the cheaper plan is as good
 _HOPELESS = 0.7  # after one pair
 _PROMISING = 1.01
-_MANY_PAIRS = 10  # after which an estimate below 1 is more than bad luck
+_MANY_PAIRS = 10  # after which an estimate that says nothing is more than bad luck
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Trial:
         if compared.verdict in (Verdict.SLOWER, Verdict.NO_DIFFERENCE):
             return True
         decided = compared.verdict is not None or compared.pairs >= _MANY_PAIRS
-        return decided and self.ratio() < 1.0
+        return decided and self.ratio() < _PROMISING
 
     def promise(self) -> tuple[bool, float, float]:
         """What comes first when time is short: gains, and among them what is soonest decided."""
