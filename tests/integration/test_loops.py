@@ -126,3 +126,9 @@ def test_a_script_that_never_trains_says_so():
         child.ask(Watch(12, 60.0), 120.0)
     assert gone.value.kind == "ended"
     assert gone.value.ended is not None and gone.value.ended.backwards == 0
+
+
+def test_what_always_happens_is_no_reason_to_leave_an_iteration_out():
+    profile, (block,) = watch("loop_saves_always.py", {"fused-optimizer": "fused"})
+    assert len(profile.iteration_seconds) == 12
+    assert (profile.iterations_per_epoch, block.iterations, block.no_effect) == (1, 4, {})

@@ -29,6 +29,8 @@ from hasten.records import LoaderFacts, Setting
 Program = Generator[None, Iteration, None]
 
 _LOSSES_KEPT = 512
+_EPOCH_BORDER = "epoch border"
+_ODD_IN_A_ROW = 8  # void iterations, after which they are how this loop is
 
 
 class Conductor:
@@ -53,6 +55,7 @@ class Conductor:
         self._thread: int | None = None
         self._suspended = False
         self._fresh_epoch = False
+        self._odd = 0  # void iterations in a row
         self._late: Detector | None = None
         self._early: tuple[Callable[[], None], Setting] | None = None
 
@@ -136,7 +139,8 @@ class Conductor:
             return
         iteration = self.recorder.finish()
         if iteration is not None:
-            self.iterations += iteration.void != "epoch border"
+            self.iterations += iteration.void != _EPOCH_BORDER
+            self._judge(iteration)
             self._suspended = True
             try:
                 self._program.send(iteration)
@@ -145,6 +149,18 @@ class Conductor:
             finally:
                 self._suspended = False
         self.recorder.begin()
+
+    def _judge(self, iteration: Iteration) -> None:
+        """What is out of the ordinary can't be compared, unless it is what this loop always does.
+
+        A script that saves in every iteration, or whose epochs are one batch, has no others.
+        """
+        if not iteration.void:
+            self._odd = 0
+        elif iteration.void != _EPOCH_BORDER:
+            self._odd += 1
+            if self._odd > _ODD_IN_A_ROW:
+                iteration.void = ""
 
     def _look(self) -> None:
         """See whether the loop can be recognised by now."""
@@ -197,7 +213,7 @@ class Conductor:
     def epoch_started(self, loader: Any) -> None:
         """The script asked for an iterator, and nothing has been started for it yet."""
         if not self._suspended and self._is_training(loader):
-            self.recorder.void = "epoch border"
+            self.recorder.void = _EPOCH_BORDER
             self._fresh_epoch = True
 
     def epoch_ended(self, loader: Any) -> None:
@@ -205,7 +221,7 @@ class Conductor:
         if self._suspended or not self._is_training(loader) or self._foreign():
             return
         self.recorder.leave()
-        self.recorder.void = "epoch border"
+        self.recorder.void = _EPOCH_BORDER
 
     def _is_training(self, loader: Any) -> bool:
         """Whether this is the training loader, or one like it that the script has built since."""
