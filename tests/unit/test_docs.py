@@ -81,7 +81,7 @@ def test_every_dependency_has_its_reason(root: Path) -> None:
 
 
 def test_architecture_is_one_page(root: Path) -> None:
-    assert len(read(root, "ARCHITECTURE.md").split()) < 1100
+    assert len(read(root, "ARCHITECTURE.md").split()) < 1200
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
