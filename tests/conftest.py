@@ -1,5 +1,7 @@
 """What holds for every test: one thread for torch, and nothing left behind."""
 
+# ruff: noqa: E402, what imports torch comes after the settings
+
 from __future__ import annotations
 
 import dataclasses

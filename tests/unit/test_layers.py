@@ -34,7 +34,18 @@ LAYERS = {
     "__init__": 8,
 }
 #: The parent's side never imports torch, not even inside a function.
-PARENT = {"errors", "batching", "diagnosis", "records", "environment", "statistics", "plan", "report", "tuning", "commands"}
+PARENT = {
+    "errors",
+    "batching",
+    "diagnosis",
+    "records",
+    "environment",
+    "statistics",
+    "plan",
+    "report",
+    "tuning",
+    "commands",
+}
 FILES = sorted(SOURCE.rglob("*.py"))
 
 

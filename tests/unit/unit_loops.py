@@ -56,7 +56,12 @@ class Images(Training):
 
     def __init__(self, optimizer: Any = None, **options: Any) -> None:
         torch.manual_seed(0)
-        body = [nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 16, 3)]
+        body = [
+            nn.Conv2d(3, 8, 3, padding=1, bias=False),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.Conv2d(8, 16, 3),
+        ]
         head = [nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(64, 5)]
         self.model = nn.Sequential(*body, *head)
         kind = optimizer or torch.optim.SGD

@@ -136,9 +136,7 @@ def _starter(child: Any, seeding: Any = None) -> _Callback:
         from hasten.instrument import start
 
         if seeding is None:
-            ended[0] = start.start_served(
-                channel, child.observe, child.setting, child.item_seeds
-            )
+            ended[0] = start.start_served(channel, child.observe, child.setting, child.item_seeds)
         else:
             ended[0] = start.start_followed(channel, seeding, child.item_seeds)
 

@@ -96,9 +96,7 @@ class Session:
 
     def _search(self, profile: Profile, clock: Clock) -> None:
         bench = Bench(profile, new_family(profile), clock, random.Random(self.request.seed))
-        scope = Scope(
-            self.request.allow, self.request.only, self.request.skip, self.request.device
-        )
+        scope = Scope(self.request.allow, self.request.only, self.request.skip, self.request.device)
         self.driver.clock = clock
         self.search = Search(bench, self.environment, scope, self.listener)
         self.driver.serve(self.search.run())

@@ -170,7 +170,7 @@ class Items:
 
     def _made(self, index: int, before: dict[str, Any]) -> tuple[Any, Any] | None:
         """An item with a hole, and what goes into it; None: it isn't made like that."""
-        assert self._split is not None
+        assert self._split is not None and self._twin is not None
         self._hook.calls.clear()
         try:
             shape = self._twin[index]

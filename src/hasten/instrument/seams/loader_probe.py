@@ -89,9 +89,7 @@ def _in_memory(item: io.IOBase) -> bool:
     return isinstance(item, (io.BytesIO, io.StringIO)) or item.closed
 
 
-def _fetch(
-    loader: DataLoader[Any], config: Config, indices: list[Any], seeds: ItemSeeds
-) -> Leaves:
+def _fetch(loader: DataLoader[Any], config: Config, indices: list[Any], seeds: ItemSeeds) -> Leaves:
     """Fetch these index batches by a pool of their own."""
     key = seeds.sample(loader)
     feed = indices if key is None else [Tagged(index, key) for index in indices]
