@@ -82,7 +82,7 @@ def row(found: dict[str, Any]) -> str:
     others = [
         f"`{tried['name']}` {tried['verdict']}: {tried['reason']}"
         for tried in found["tried"]
-        if tried["verdict"] in ("refused", "failed", "not applicable")
+        if tried["verdict"] in ("refused", "failed")
     ]
     return (
         start
@@ -132,7 +132,7 @@ the ratio that two processes in turns confirmed, with its 99 % interval; "none" 
 was measurably faster within the budget. The load is the machine's at the start: above 1, other
 work ran beside it, and on two busy cores few differences can be told.
 
-| script | from | load | ms an iteration | plan | confirmed gain | refused or not applicable |
+| script | from | load | ms an iteration | plan | confirmed gain | refused or failed |
 |---|---|---|---|---|---|---|
 """
     rows = [row(found) for found in documents.values()]
