@@ -3,7 +3,8 @@
 What it does
     The training loader is built with another batch size, in a new process, so that its length,
     schedules and logs agree with what is trained. Optimizer steps become fewer or more by the
-    same factor; the learning rate is changed by the factor that the plan holds, if it holds one.
+    same factor. The learning rate stays the script's; `hasten batch` says by which rule and factor
+    it is usually changed.
 
 Why it is faster
     A larger batch uses cores, caches and above all GPUs better, and spreads what each iteration
