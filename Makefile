@@ -44,7 +44,7 @@ demo: data ## tune examples/image_classification.py (under five minutes)
 	$(BIN)/hasten tune --budget $(BUDGET) examples/image_classification.py --epochs 40
 
 test: $(READY) ## all tests that are neither slow nor for a GPU (under ten minutes)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 check: $(READY) ## lint, formatting and types
 	$(BIN)/ruff check src tests examples benchmarks docs

@@ -74,6 +74,7 @@ class Children:
         self.gains, self.clock, self.noise = gains, clock, noise
         self.random = random.Random(1)
         self.refused: set[str] = set()
+        self.refused_values: set[str] = set()
         self.statistics: set[str] = set()
         self.failing: set[str] = set()
         self.fresh = 0.0
@@ -84,6 +85,7 @@ class Children:
         if isinstance(command, Prove):
             numerics = "statistics" if command.name in self.statistics else "rounding"
             passed = command.name not in self.refused | self.statistics
+            passed = passed and str(command.setting[command.name]) not in self.refused_values
             figure = 1.0 if command.name in self.refused else 0.0
             return Proof(command.name, numerics, passed, figure, 0.5, "w", "gradient error")
         if self.failing & set(command.setting):
@@ -166,6 +168,11 @@ def test_what_fails_its_proof_is_refused_with_the_figure() -> None:
     assert made.found.setting == {}
     assert verdicts(made)["amp-bf16"] == ["refused"]
     assert made.found.tried[-1].reason or any(t.reason for t in made.found.tried)
+
+
+def test_a_remedy_takes_the_place_of_what_was_refused() -> None:
+    made = search({"fused-optimizer": 1.5}, refused_values={"fused"})
+    assert made.found.setting == {"fused-optimizer": "foreach"}
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,7 @@ class Search:
         self.found = Found()
         self.proofs = Proofs(scope.allow)
         self._trials: list[Trial] = []
+        self._remedies: list[Candidate] = []  # of what was refused, to be tried
 
     def run(self) -> Steps:
         """The whole search."""
@@ -171,6 +172,7 @@ class Search:
         end = clock.spent + self._share(first)
         yield from self._looks(trials, end)
         while True:
+            trials += self._remedied()
             trials += self._stack(trials)
             best = max((t for t in trials if t.won), key=Trial.ratio, default=None)
             left = [t for t in trials if t.race.open and t.may_beat(best, self._limit(t))]
@@ -237,12 +239,19 @@ class Search:
         elif trial.won:
             trial.value = self._refined(trial)
             refused = yield from self.proofs.refusal(trial.unit, trial.value)
+            self._remedies += self.proofs.remedies(trial.unit, trial.value) if refused else []
         trial.won = trial.won and not refused
         self._told(trial, refused)
         if trial.won and trial.ratio() * self.found.plan_ratio > self.found.best_ratio:
             # An interrupt from now on finds at least this.
             self.found.best = {**trial.race.reference, **changes(trial.unit, trial.value)}
             self.found.best_ratio = trial.ratio() * self.found.plan_ratio
+
+    def _remedied(self) -> list[Trial]:
+        """Other values in the place of those that a proof has refused, where they are new."""
+        waiting, self._remedies = self._remedies, []
+        new = [(u, v) for u, v in waiting if self._latest(u, v) is None and self._fits(u, v)]
+        return [self._trial(unit, value, self.found.setting) for unit, value in new]
 
     def _refined(self, trial: Trial) -> Value:
         block = trial.race.result.block
@@ -286,7 +295,7 @@ class Search:
     def _promises(self, trial: Trial) -> bool:
         """Whether a candidate belongs to the stack: it looks faster, and nothing speaks against."""
         compared = trial.race.result
-        refused = trial.refused or self.proofs.objection(trial.unit)
+        refused = trial.refused or self.proofs.objection(trial.unit, trial.value)
         if refused or compared.problem or not compared.pairs:
             return False
         if compared.compile_seconds > _LONG_COMPILE:
