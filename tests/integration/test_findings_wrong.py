@@ -55,7 +55,15 @@ def test_every_finding_has_a_script() -> None:
     assert mine == {name for name, _ in MISTAKES}
 
 
-@every_mistake
+#: One for each way of observing; all of them are in `make bench`, since each takes some ten seconds.
+QUICK = ("zero-grad-missing", "validation-with-grad", "scheduler-before-optimizer", "nan-loss")
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [m if m[0] in QUICK else pytest.param(*m, marks=pytest.mark.slow) for m in MISTAKES],
+    ids=["".join(m) for m in MISTAKES],
+)
 def test_it_is_found_at_its_line_and_nothing_else_is(name: str, more: str) -> None:
     script = script_of(name, more)
     document = diagnosed(script, budget=3.0)
