@@ -143,7 +143,7 @@ def test_small_gains_are_found_together_where_no_part_can_be_told() -> None:
 
 
 def test_a_plan_has_no_parts_that_do_nothing() -> None:
-    for seed in range(4):
+    for seed in range(2):
         made = search({"amp-bf16": 1.5}, noise=0.04, random=random.Random(seed))
         assert set(made.found.setting) == {"amp-bf16"}
 

@@ -158,7 +158,8 @@ class Search:
 
     def unfinished(self) -> list[Tried]:
         """What is known of candidates that an interrupt has cut off."""
-        return [row(t) for t in self._trials if not t.told and t.race.result.pairs]
+        cut_off = [t for t in self._trials if not t.told and t.race.result.pairs]
+        return [row(trial, numerics=self.proofs.numerics(trial.unit)) for trial in cut_off]
 
     def _round(
         self, rivals: list[Candidate], first: bool
