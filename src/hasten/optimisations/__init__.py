@@ -34,7 +34,8 @@ def discover() -> dict[str, Optimisation]:
     names += [entry.module for entry in entry_points(group=_ENTRY_POINTS)]
     for name in names:
         importlib.import_module(name)
-    units = [cls() for cls in _below(Optimisation) if cls.__module__ in names]
+    found = [cls for cls in _below(Optimisation) if cls.__module__ in names]
+    units = [cls() for cls in found if "name" in vars(cls)]  # others are what some have in common
     return {unit.name: unit for unit in sorted(units, key=lambda unit: (unit.order, unit.name))}
 
 

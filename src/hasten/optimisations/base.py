@@ -344,10 +344,11 @@ class Optimisation(ABC):
     def took_effect(self, seams: Seams, value: Value) -> str | None:
         """None when it does what it should, else why it did nothing."""
 
-    @abstractmethod
     def check(self, value: Value) -> None:
-        """Refuse a value that a plan may not hold.
+        """Refuse a value that a plan may not hold; by default a unit is just on.
 
         Raises:
             ValueError: with what was expected.
         """
+        if value is not True:
+            raise ValueError("true")

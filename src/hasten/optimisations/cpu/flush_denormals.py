@@ -65,8 +65,3 @@ class FlushDenormals(Optimisation):
     def took_effect(self, seams: Seams, value: Value) -> str | None:
         """A product of small numbers is zero in every thread."""
         return None if seams.flags.denormals_flushed else "some thread still computes denormals"
-
-    def check(self, value: Value) -> None:
-        """`true` is the only value."""
-        if value is not True:
-            raise ValueError("true")

@@ -79,11 +79,6 @@ class RetainHeap(Optimisation):
         """The allocator took the parameters."""
         return None if self._accepted else "the allocator in use doesn't know mallopt"
 
-    def check(self, value: Value) -> None:
-        """`true` is the only value."""
-        if value is not True:
-            raise ValueError("true")
-
 
 def _set(parameters: dict[int, int]) -> bool:
     """Whether glibc accepted every parameter."""

@@ -75,8 +75,3 @@ class CudaGraphs(Optimisation):
         if not captured:
             return "nothing was captured"
         return "dynamo has gone back to eager" if fallbacks else None
-
-    def check(self, value: Value) -> None:
-        """`true` is the only value."""
-        if value is not True:
-            raise ValueError("true")

@@ -81,8 +81,3 @@ class ChannelsLast(Optimisation):
         if any(root.calls and root.converted for root in seams.roots):
             return None
         return "no module with convolutions was called"
-
-    def check(self, value: Value) -> None:
-        """`true` is the only value."""
-        if value is not True:
-            raise ValueError("true")

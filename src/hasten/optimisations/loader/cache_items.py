@@ -41,7 +41,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from hasten.optimisations.base import Applies, Numerics, Optimisation, Seams
-from hasten.records import BlockDone, ItemFacts, Profile, Value
+from hasten.records import ItemFacts, Profile, Value
 
 if TYPE_CHECKING:
     from hasten.environment import Environment
@@ -74,10 +74,6 @@ class CacheItems(Optimisation):
         if loader.items is None:
             return Applies(reason="the loop does not wait for data")
         return _worth(loader.items)
-
-    def refine(self, value: Value, block: BlockDone, profile: Profile) -> Value:
-        """Nothing to refine: the room is measured anew whenever it begins."""
-        return value
 
     def enable(self, seams: Seams, value: Value) -> None:
         """Keep items from the next batch on."""

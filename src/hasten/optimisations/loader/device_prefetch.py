@@ -29,52 +29,16 @@ Source
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from hasten.optimisations.base import Applies, Numerics, Optimisation, Seams
-from hasten.records import Profile, Value
-
-if TYPE_CHECKING:
-    from hasten.environment import Environment
+from hasten.optimisations.loader._delivered import Delivered
 
 
-class DevicePrefetch(Optimisation):
+class DevicePrefetch(Delivered):
     """Batches are on the device when the script gets them."""
 
     name: ClassVar[str] = "device-prefetch"
-    numerics: ClassVar[Numerics] = Numerics.EXACT
     order: ClassVar[int] = 25
-    likely: ClassVar[bool] = True
-    warmup: ClassVar[int] = 2
     excludes: ClassVar[tuple[str, ...]] = ("pinned-memory",)
-    needs: ClassVar[str] = "loader"
-
-    def applies(self, profile: Profile, environment: Environment) -> Applies:
-        """Training on a CUDA device from a DataLoader."""
-        if profile.loader is None:
-            return Applies(reason="the script trains without a DataLoader")
-        if profile.device != "cuda":
-            return Applies(
-                reason=f"batches aren't copied to a GPU: training is on {profile.device}"
-            )
-        return Applies(values=(True,))
-
-    def enable(self, seams: Seams, value: Value) -> None:
-        """Copy from the next batch on."""
-        if seams.loader is not None:
-            seams.loader.delivery.set("device", seams.device)
-
-    def disable(self, seams: Seams) -> None:
-        """Batches as they come."""
-        if seams.loader is not None:
-            seams.loader.delivery.set(None, seams.device)
-
-    def took_effect(self, seams: Seams, value: Value) -> str | None:
-        """Some tensor was copied."""
-        moved = seams.loader.delivery.moved if seams.loader is not None else 0
-        return None if moved else "batches hold no tensor that isn't on the device already"
-
-    def check(self, value: Value) -> None:
-        """`true` is the only value."""
-        if value is not True:
-            raise ValueError("true")
+    place: ClassVar[str] = "device"
+    idle: ClassVar[str] = "batches hold no tensor that isn't on the device already"

@@ -91,8 +91,3 @@ class CompiledOptimizer(Optimisation):
         if any("limit" in text for text in counters["unimplemented"]):
             return "dynamo has gone back to eager: too many variants were compiled"
         return None if counters["frames"]["ok"] else "nothing was compiled"
-
-    def check(self, value: Value) -> None:
-        """`true` is the only value."""
-        if value is not True:
-            raise ValueError("true")

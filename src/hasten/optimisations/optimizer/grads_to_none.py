@@ -67,8 +67,3 @@ class GradsToNone(Optimisation):
     def took_effect(self, seams: Seams, value: Value) -> str | None:
         """The script has asked for zeros."""
         return None if seams.clearing.filled else "zero_grad was not asked to fill with zeros"
-
-    def check(self, value: Value) -> None:
-        """`true` is the only value."""
-        if value is not True:
-            raise ValueError("true")

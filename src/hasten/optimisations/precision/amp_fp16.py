@@ -37,9 +37,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from hasten.optimisations.base import Applies, Numerics, Optimisation, Seams
-from hasten.optimisations.precision import _kept
-from hasten.records import Profile, Proof, Value
+from hasten.optimisations.base import Applies, Seams
+from hasten.optimisations.precision._reduced import Reduced
+from hasten.records import Profile, Value
 
 if TYPE_CHECKING:
     from hasten.environment import Environment
@@ -48,26 +48,19 @@ if TYPE_CHECKING:
 _HALF = {"avx512_fp16", "amx_fp16", "asimdhp", "fphp", "sve"}
 
 
-class AmpFp16(Optimisation):
+class AmpFp16(Reduced):
     """Autocast to float16 around every root's training calls, and loss scaling."""
 
     name: ClassVar[str] = "amp-fp16"
-    numerics: ClassVar[Numerics] = Numerics.ROUNDING
-    fixes: ClassVar[tuple[str, ...]] = ("compute-bound",)
     order: ClassVar[int] = 14
     warmup: ClassVar[int] = 2
     excludes: ClassVar[tuple[str, ...]] = ("amp-bf16", "autocast-off")
-    needs: ClassVar[str] = "roots"
+    dtype: ClassVar[str] = "float16"
 
     def applies(self, profile: Profile, environment: Environment) -> Applies:
         """Models in float32 that step through torch's optimizers, on hardware with float16."""
-        if not profile.roots:
-            return Applies(reason="no module is called through __call__ with gradients on")
-        own = [root.own_autocast for root in profile.roots if root.own_autocast]
-        if own:
-            return Applies(reason=f"the script already runs the model under autocast ({own[0]})")
-        if profile.own_scaler:
-            return Applies(reason="the script scales its loss with a GradScaler of its own")
+        if reason := self.unsuited(profile):
+            return Applies(reason=reason)
         if any(root.dtypes != ("float32",) for root in profile.roots):
             return Applies(reason=f"the model is in {', '.join(profile.roots[0].dtypes)}")
         if not profile.optimizers:
@@ -86,30 +79,18 @@ class AmpFp16(Optimisation):
 
     def enable(self, seams: Seams, value: Value) -> None:
         """Autocast and scale from the next call on."""
-        for root in seams.roots:
-            root.autocast("float16", keep=_kept.kept(value))
+        super().enable(seams, value)
         seams.scaling.set(True)
 
     def disable(self, seams: Seams) -> None:
         """Calls run in the script's own precision, gradients aren't scaled."""
         seams.scaling.set(False)
-        for root in seams.roots:
-            root.autocast(None)
+        super().disable(seams)
 
     def took_effect(self, seams: Seams, value: Value) -> str | None:
         """Some call has computed in float16, and a backward pass was scaled without trouble."""
-        if not any(root.calls for root in seams.roots):
-            return "no root was called"
-        if not any(root.reduced_calls for root in seams.roots):
-            return "autocast changed no operation of the model"
+        if idle := super().took_effect(seams, value):
+            return idle
         if not seams.scaling.passes:
             return "no backward pass was scaled"
         return seams.scaling.trouble or None
-
-    def remedies(self, value: Value, proof: Proof) -> tuple[Value, ...]:
-        """The module with the worst error in float32."""
-        return _kept.remedies(value, proof)
-
-    def check(self, value: Value) -> None:
-        """`true`, or modules that are kept in float32."""
-        _kept.check(value)

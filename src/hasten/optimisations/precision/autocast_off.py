@@ -70,8 +70,3 @@ class AutocastOff(Optimisation):
     def took_effect(self, seams: Seams, value: Value) -> str | None:
         """Some root was called."""
         return None if any(root.calls for root in seams.roots) else "no root was called"
-
-    def check(self, value: Value) -> None:
-        """`true` is the only value."""
-        if value is not True:
-            raise ValueError("true")
