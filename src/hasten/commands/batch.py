@@ -8,7 +8,14 @@ from typing import ClassVar
 
 import click
 
-from hasten.commands.program import ScriptCommand, Seconds, script_arguments
+from hasten.commands.program import (
+    ScriptCommand,
+    Seconds,
+    json_option,
+    script_arguments,
+    shield_option,
+    timeout_option,
+)
 
 
 class Sizes(click.ParamType):  # type: ignore[type-arg]
@@ -76,21 +83,9 @@ class Memory(click.ParamType):  # type: ignore[type-arg]
     metavar="PATH",
     help="With --fit-memory: write what makes it fit as a plan, for hasten run --plan PATH.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
-@click.option(
-    "--shield",
-    type=click.Choice(["auto", "overlay", "redirect", "none"]),
-    default="auto",
-    show_default=True,
-    help="How your files are protected.",
-)
-@click.option(
-    "--timeout",
-    type=Seconds(),
-    default=600.0,
-    show_default=True,
-    help="Seconds until the first iteration.",
-)
+@json_option
+@shield_option
+@timeout_option
 def command(
     budget: float,
     sizes: tuple[int, ...],

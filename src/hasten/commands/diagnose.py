@@ -6,7 +6,14 @@ from pathlib import Path
 
 import click
 
-from hasten.commands.program import ScriptCommand, Seconds, script_arguments
+from hasten.commands.program import (
+    ScriptCommand,
+    Seconds,
+    json_option,
+    script_arguments,
+    shield_option,
+    timeout_option,
+)
 from hasten.commands.report import check_page, html_option, write_page
 
 
@@ -14,22 +21,10 @@ from hasten.commands.report import check_page, html_option, write_page
 @click.option(
     "--budget", type=Seconds(), default=60.0, show_default=True, help="Seconds of measuring, about."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+@json_option
 @html_option
-@click.option(
-    "--shield",
-    type=click.Choice(["auto", "overlay", "redirect", "none"]),
-    default="auto",
-    show_default=True,
-    help="How your files are protected.",
-)
-@click.option(
-    "--timeout",
-    type=Seconds(),
-    default=600.0,
-    show_default=True,
-    help="Seconds until the first iteration.",
-)
+@shield_option
+@timeout_option
 def command(
     budget: float,
     as_json: bool,

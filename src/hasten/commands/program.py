@@ -132,3 +132,26 @@ class Seconds(_Number):
         if not 0 < seconds < math.inf:
             self.fail(f"{value!r} is not a number of seconds above 0", param, ctx)
         return seconds
+
+
+#: Options that several subcommands take.
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document on stdout."
+)
+shield_option = click.option(
+    "--shield",
+    type=click.Choice(["auto", "overlay", "redirect", "none"]),
+    default="auto",
+    show_default=True,
+    help="How your files are protected.",
+)
+timeout_option = click.option(
+    "--timeout",
+    type=Seconds(),
+    default=600.0,
+    show_default=True,
+    help="Seconds until the first iteration.",
+)
+item_seeds_option = click.option(
+    "--item-seeds", is_flag=True, help="Random items come from seed, epoch and index."
+)

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hasten.commands.program import ScriptCommand, Seconds, script_arguments
+from hasten.commands.program import (
+    ScriptCommand,
+    Seconds,
+    item_seeds_option,
+    json_option,
+    script_arguments,
+    shield_option,
+    timeout_option,
+)
 from hasten.commands.report import check_page, html_option, write_page
 from hasten.errors import HastenError
 
@@ -31,7 +39,7 @@ _INTERRUPTED = 130
     metavar="PATH",
     help="Where the plan goes; hasten.toml beside the script when not given.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+@json_option
 @html_option
 @click.option("--repeat", is_flag=True, help="Restart a script that ends too soon.")
 @click.option(
@@ -47,22 +55,10 @@ _INTERRUPTED = 130
     type=click.Choice(["cuda", "xpu", "mps"]),
     help="Also try this accelerator for a script that trains on the CPU.",
 )
-@click.option(
-    "--shield",
-    type=click.Choice(["auto", "overlay", "redirect", "none"]),
-    default="auto",
-    show_default=True,
-    help="How your files are protected.",
-)
-@click.option(
-    "--timeout",
-    type=Seconds(),
-    default=600.0,
-    show_default=True,
-    help="Seconds until the first iteration.",
-)
+@shield_option
+@timeout_option
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the order of blocks.")
-@click.option("--item-seeds", is_flag=True, help="Random items come from seed, epoch and index.")
+@item_seeds_option
 def command(
     budget: float,
     output: Path | None,

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hasten.commands.program import ScriptCommand, Seconds, script_arguments
+from hasten.commands.program import (
+    ScriptCommand,
+    Seconds,
+    item_seeds_option,
+    json_option,
+    script_arguments,
+    shield_option,
+)
 from hasten.errors import HastenError
 
 if TYPE_CHECKING:
@@ -55,15 +62,9 @@ _ITERATIONS = 200
     help="How much worse the metric may be, in its units; the spread between seeds otherwise.",
 )
 @click.option("--metric-lower", is_flag=True, help="A lower metric is better.")
-@click.option("--item-seeds", is_flag=True, help="Random items come from seed, epoch and index.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
-@click.option(
-    "--shield",
-    type=click.Choice(["auto", "overlay", "redirect", "none"]),
-    default="auto",
-    show_default=True,
-    help="How your files are protected.",
-)
+@item_seeds_option
+@json_option
+@shield_option
 @click.option(
     "--timeout",
     type=Seconds(),
