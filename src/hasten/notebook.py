@@ -94,7 +94,7 @@ def _search(train: Callable[[], object], request: InsideRequest) -> Outcome:
         if inside.ended or interrupted:
             break
         inside.iterations += conductor.iterations
-        if inside.profile is None:
+        if inside.search is None:
             raise HastenError(_too_short(conductor))
     outcome = inside.outcome(interrupted or not inside.ended)
     if outcome is None:

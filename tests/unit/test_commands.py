@@ -42,9 +42,7 @@ class Played:
 def played(make_outcome: Make, monkeypatch: pytest.MonkeyPatch) -> Played:
     play = Played(make_outcome())
     session = types.ModuleType("hasten.tuning.session")
-    session.Session = lambda request, listener: types.SimpleNamespace(  # type: ignore[attr-defined]
-        run=lambda: play.tune(request, listener), confirmation=None
-    )
+    session.tune = play.tune  # type: ignore[attr-defined]
     session.TuneRequest = types.SimpleNamespace  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "hasten.tuning.session", session)
     monkeypatch.setattr(hasten.tuning, "session", session, raising=False)
@@ -422,5 +420,5 @@ def test_the_real_request_takes_what_the_command_gives() -> None:
     names = {f.name for f in session.TuneRequest.__dataclass_fields__.values()}
     assert names == {
         *("argv", "budget", "repeat", "allow", "only", "skip", "device", "shield", "timeout"),
-        "seed",
+        *("seed", "item_seeds"),
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import os
 from pathlib import Path
@@ -99,14 +98,10 @@ def command(
         shield=shield,
         timeout=timeout,
         seed=seed,
+        item_seeds=item_seeds,
     )
     with progress(budget) as listener:
-        tuning = session.Session(request, listener)
-        if item_seeds:
-            tuning.driver.item_seeds = True
-        outcome = tuning.run()
-    if tuning.confirmation is not None:
-        outcome = dataclasses.replace(outcome, courses=tuning.confirmation.courses)
+        outcome = session.tune(request, listener)
     plan = make_plan(arguments, outcome, item_seeds)
     written = _write(plan, path, outcome)
     if html is not None:

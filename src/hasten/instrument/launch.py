@@ -53,6 +53,11 @@ def cache_folder() -> Path:
     return Path(base) / "hasten"
 
 
+def compiled_code() -> Path:
+    """Where code is kept that trials have compiled, so that the real run starts warm."""
+    return cache_folder() / "inductor"
+
+
 def environment(description: ChildDescription, env: Mapping[str, str]) -> dict[str, str]:
     """`env` with what starts hasten in the next Python interpreter, and in that one only."""
     changed = dict(env)
@@ -65,7 +70,7 @@ def environment(description: ChildDescription, env: Mapping[str, str]) -> dict[s
     changed["HASTEN_CHILD"] = json.dumps(asdict(description))
     # One compile cache for tuning and for the real run, so that the plan starts warm. A trial
     # may be killed in the middle of a compilation, so it never writes into a folder of the user's.
-    own = str(cache_folder() / "inductor")
+    own = str(compiled_code())
     if description.mode == "serve":
         changed["TORCHINDUCTOR_CACHE_DIR"] = own
     changed.setdefault("TORCHINDUCTOR_CACHE_DIR", own)

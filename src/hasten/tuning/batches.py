@@ -8,10 +8,9 @@ from collections.abc import Callable
 from hasten.batching import GradientsSampled, MeasureMemory, MemoryUsed, SampleGradients
 from hasten.environment import free_memory
 from hasten.errors import HastenError
-from hasten.instrument.shield import scratch
 from hasten.optimisations.memory.batch_size import sized, unsizable
 from hasten.records import LoaderFacts, Message, Profile, Setting, Watch
-from hasten.tuning import batch_option
+from hasten.tuning import batch_option, leftovers
 from hasten.tuning.batch_records import BatchRequest, Measured, Point
 from hasten.tuning.batch_turns import Turns
 from hasten.tuning.driver import before_training
@@ -36,7 +35,7 @@ class Batches:
 
     def __init__(self, request: BatchRequest, say: Callable[[str], None]) -> None:
         self.request, self._say = request, say
-        scratch.sweep()
+        leftovers.sweep()
         self.mode = choose_shield(request.shield)
         self._begun = time.monotonic()
         self._room = free_memory()

@@ -16,7 +16,6 @@ from hasten.environment import Environment, look
 from hasten.errors import HastenError
 from hasten.findings import Diagnosis, discover
 from hasten.findings.base import RELIEF
-from hasten.instrument.shield import scratch
 from hasten.instrument.shield.launch import ShieldMode
 from hasten.records import (
     BlockDone,
@@ -29,6 +28,7 @@ from hasten.records import (
     Setting,
     Watch,
 )
+from hasten.tuning import leftovers
 from hasten.tuning.driver import before_training
 from hasten.tuning.process import Child, Gone
 from hasten.tuning.session import choose_shield
@@ -68,7 +68,7 @@ class Diagnosing:
     def __init__(self, request: DiagnoseRequest, say: Callable[[str], None]) -> None:
         self.request, self.say = request, say
         self.environment: Environment = look()
-        scratch.sweep()
+        leftovers.sweep()
         self.mode: ShieldMode = choose_shield(request.shield)
         self.shield = ""
         self.notes: list[str] = []

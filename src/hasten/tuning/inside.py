@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from hasten.environment import look
 from hasten.instrument.conductor import Conductor, Program
@@ -69,11 +69,9 @@ class Inside:
     listener: Listener
     done: Callable[[Outcome | None], None]
     stay: bool = True
-    profile: Profile | None = None
     search: Search | None = None
     iterations: int = 0
     ended: bool = False
-    _clock: Clock = field(default_factory=lambda: Clock(0.0))
     _steps: Steps | None = None
     _command: Command | None = None
 
@@ -115,7 +113,6 @@ class Inside:
         self.listener.watching(0, _WATCHED)
         answer = yield from obey(conductor, Watch(_WATCHED, self.request.budget * _WATCH_SHARE))
         assert isinstance(answer, Profile)
-        self.profile = answer
         self.listener.profiled(answer)
         self.search = self._search(answer)
         self._steps = self.search.run()
@@ -129,11 +126,10 @@ class Inside:
             self._command = None
 
     def _search(self, profile: Profile) -> Search:
-        self._clock = Clock(self.request.budget)
         bench = Bench(
             profile,
             new_family(profile),
-            self._clock,
+            Clock(self.request.budget),
             random.Random(self.request.seed),
             throw_away=False,
             process_of=nothing,
@@ -161,21 +157,6 @@ class Inside:
 
     def outcome(self, interrupted: bool) -> Outcome | None:
         """What is known by now; None before the loop was watched."""
-        if self.profile is None or self.search is None:
+        if self.search is None:
             return None
-        found = self.search.found
-        return Outcome(
-            environment=self.search.environment.describe(),
-            profile=self.profile,
-            tried=(*found.tried, *self.search.unfinished()),
-            setting=found.best if interrupted else found.setting,
-            confirmed=None,
-            confirmed_verdict="",
-            seconds=self._clock.spent,
-            compile_seconds=self._clock.compile_seconds,
-            iterations=self.iterations,
-            interrupted=interrupted,
-            notes=(),
-            data_free=found.data_free,
-            gain=found.best_ratio if interrupted else found.plan_ratio,
-        )
+        return replace(self.search.outcome(interrupted), iterations=self.iterations)

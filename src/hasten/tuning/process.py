@@ -87,7 +87,6 @@ class Child:
         env = launching.environment(description, {**os.environ, **tracker_environment()})
         keep = self._keep = env["TORCHINDUCTOR_CACHE_DIR"]
         os.makedirs(keep, exist_ok=True)
-        compile_cache.sweep(keep)
         try:
             self._process = shield.launch(
                 [sys.executable, *self.argv],

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from hasten.environment import Environment
 from hasten.optimisations import Optimisation, compiles, discover
-from hasten.records import Ratio, Setting, Tried, Value
+from hasten.records import Outcome, Ratio, Setting, Tried, Value
 from hasten.statistics import Verdict
 from hasten.tuning.candidates import Candidate, Scope, collect, without_free_data
 from hasten.tuning.comparing import (
@@ -156,7 +156,29 @@ class Search:
         self._trials.append(trial)
         return trial
 
-    def unfinished(self) -> list[Tried]:
+    def outcome(self, interrupted: bool) -> Outcome:
+        """What is known by now.
+
+        Args:
+            interrupted: the search was cut off, so that the best that is proven counts.
+        """
+        found, clock = self.found, self.bench.clock
+        return Outcome(
+            environment=self.environment.describe(),
+            profile=self.bench.profile,
+            tried=(*found.tried, *self._unfinished()),
+            setting=found.best if interrupted else found.setting,
+            confirmed=None,
+            confirmed_verdict="",
+            seconds=clock.spent,
+            compile_seconds=clock.compile_seconds,
+            iterations=0,
+            interrupted=interrupted,
+            data_free=found.data_free,
+            gain=found.best_ratio if interrupted else found.plan_ratio,
+        )
+
+    def _unfinished(self) -> list[Tried]:
         """What is known of candidates that an interrupt has cut off."""
         cut_off = [t for t in self._trials if not t.told and t.race.result.pairs]
         return [row(trial, numerics=self.proofs.numerics(trial.unit)) for trial in cut_off]

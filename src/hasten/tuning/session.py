@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hasten.environment import Environment, look
 from hasten.errors import HastenError
-from hasten.instrument.shield import scratch
 from hasten.instrument.shield.launch import ShieldMode, available_modes
 from hasten.records import Outcome, Profile
+from hasten.tuning import leftovers
 from hasten.tuning.candidates import Scope
 from hasten.tuning.comparing import Bench, Clock, new_family
 from hasten.tuning.confirming import Confirmation, Confirmed, whole
 from hasten.tuning.driver import Driver
 from hasten.tuning.listener import Listener
-from hasten.tuning.search import Found, Search
+from hasten.tuning.search import Search
 
 _WATCHED = 120  # iterations, unless that takes too long
 _WATCH_SHARE = 0.1  # of the budget, at most
@@ -37,6 +37,7 @@ class TuneRequest:
         shield: "auto", "overlay", "redirect" or "none".
         timeout: seconds until the first iteration, and for each block beyond its usual time.
         seed: of the order of blocks.
+        item_seeds: what is random in an item comes from seed, epoch and index.
     """
 
     argv: tuple[str, ...]
@@ -49,6 +50,7 @@ class TuneRequest:
     shield: str = "auto"
     timeout: float = 600.0
     seed: int = 0
+    item_seeds: bool = False
 
 
 class Session:
@@ -57,13 +59,13 @@ class Session:
     def __init__(self, request: TuneRequest, listener: Listener) -> None:
         self.request, self.listener = request, listener
         self.environment: Environment = look()
-        scratch.sweep()  # what a session left that was killed with all of its keepers
+        leftovers.sweep()
         self.mode = choose_shield(request.shield)
         self.driver = Driver(
             request.argv, self.mode, listener, self._note, request.timeout, request.repeat
         )
+        self.driver.item_seeds = request.item_seeds
         self.notes: list[str] = []
-        self.search: Search | None = None
         self.confirmation: Confirmation | None = None
 
     def _note(self, text: str) -> None:
@@ -73,17 +75,16 @@ class Session:
 
     def run(self) -> Outcome:
         """Watch, search, confirm; an interrupt ends it with what is known."""
-        profile = self._watch()
-        clock = Clock(self.request.budget * (1 - _CONFIRM_SHARE))
+        search = self._search(self._watch())
         interrupted = False
         try:
-            self._search(profile, clock)
-            self._confirm(clock)
+            self.driver.serve(search.run())
+            self._confirm(search)
         except KeyboardInterrupt:
             interrupted = True
         finally:
             self.driver.close()
-        return self._outcome(profile, clock, interrupted)
+        return self._outcome(search, interrupted)
 
     def _watch(self) -> Profile:
         try:
@@ -94,22 +95,21 @@ class Session:
         self.listener.profiled(profile)
         return profile
 
-    def _search(self, profile: Profile, clock: Clock) -> None:
-        bench = Bench(profile, new_family(profile), clock, random.Random(self.request.seed))
-        scope = Scope(self.request.allow, self.request.only, self.request.skip, self.request.device)
-        self.driver.clock = clock
-        self.search = Search(bench, self.environment, scope, self.listener)
-        self.driver.serve(self.search.run())
+    def _search(self, profile: Profile) -> Search:
+        request = self.request
+        self.driver.clock = clock = Clock(request.budget * (1 - _CONFIRM_SHARE))
+        bench = Bench(profile, new_family(profile), clock, random.Random(request.seed))
+        scope = Scope(request.allow, request.only, request.skip, request.device)
+        return Search(bench, self.environment, scope, self.listener)
 
-    def _confirm(self, clock: Clock) -> None:
-        assert self.search is not None
+    def _confirm(self, search: Search) -> None:
         self.driver.close()  # its cores and memory are needed
-        plan = self.search.found.setting
+        plan, clock = search.found.setting, search.bench.clock
         if not plan:
             return
         clock.budget = clock.spent + self.request.budget * _CONFIRM_SHARE
         self.confirmation = Confirmation(
-            self.search.bench,
+            search.bench,
             plan,
             lambda ratio, turns: self.listener.confirming(ratio, turns, clock.left),
         )
@@ -124,29 +124,23 @@ class Session:
         """What the confirmation has shown by now."""
         return self.confirmation.result if self.confirmation is not None else None
 
-    def _outcome(self, profile: Profile, clock: Clock, interrupted: bool) -> Outcome:
-        found = self.search.found if self.search is not None else Found()
+    def _outcome(self, search: Search, interrupted: bool) -> Outcome:
         confirmed = self.confirmed
         if confirmed is not None and confirmed.problem:
             self._note(confirmed.problem)
-        setting = found.best if interrupted and not confirmed else found.setting
+        known = search.outcome(interrupted and confirmed is None)
         if confirmed is not None and (confirmed.problem or confirmed.verdict.value == "slower"):
             self._note("the plan was not faster from end to end, and is dropped")
-            setting = {}
-        return Outcome(
-            environment=self.environment.describe(),
-            profile=profile,
-            tried=(*found.tried, *(self.search.unfinished() if self.search else ())),
-            setting=setting,
+            known = replace(known, setting={})
+        return replace(
+            known,
             confirmed=confirmed.ratio if confirmed is not None else None,
             confirmed_verdict=confirmed.verdict.value if confirmed is not None else "",
-            seconds=clock.spent,
-            compile_seconds=clock.compile_seconds,
             iterations=self.driver.iterations,
             interrupted=interrupted,
             shield=self.driver.shield,
             notes=tuple(self.notes),
-            data_free=found.data_free,
+            courses=self.confirmation.courses if self.confirmation is not None else (),
         )
 
 

@@ -15,10 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hasten.errors import HastenError
-from hasten.instrument.shield import scratch
 from hasten.optimisations import compiles, discover
 from hasten.records import Failed, Message, Setting
-from hasten.tuning import invariants
+from hasten.tuning import invariants, leftovers
 from hasten.tuning.driver import before_training
 from hasten.tuning.noninferiority import CANNOT_TELL, WORSE, judge
 from hasten.tuning.process import Child, Gone
@@ -93,7 +92,7 @@ class Verifying:
             HastenError: the script can't be verified, with what to do.
         """
         begun = time.monotonic()
-        scratch.sweep()
+        leftovers.sweep()
         self._mode = choose_shield(self.request.shield)
         for number in range(self.request.seeds):
             baseline = self._child({}, number)
