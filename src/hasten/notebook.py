@@ -192,14 +192,11 @@ def _read(plan: Plan | str | Path | Setting) -> tuple[Setting, dict[str, str]]:
 
 
 def _checked(setting: dict[str, Any]) -> Setting:
-    from hasten.optimisations import discover
+    from hasten.optimisations import find
 
-    units = discover()
     for name, value in setting.items():
-        if name not in units:
-            raise HastenError(f"no optimisation is called {name}: there are {', '.join(units)}")
         try:
-            units[name].check(value)
+            find(name).check(value)
         except ValueError as error:
             raise HastenError(f"{name} wants {error}, not {value!r}") from None
     return setting

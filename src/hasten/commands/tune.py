@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +18,6 @@ from hasten.commands.program import (
     timeout_option,
 )
 from hasten.commands.report import check_page, html_option, write_page
-from hasten.errors import HastenError
 
 if TYPE_CHECKING:
     from hasten.plan import Plan
@@ -114,17 +112,13 @@ def command(
 
 def _check(arguments: tuple[str, ...], output: Path | None, names: tuple[str, ...]) -> Path:
     """Everything that can be known to be wrong before the script starts; the plan's path."""
+    from hasten import optimisations
     from hasten.commands.script import check, folder
-    from hasten.optimisations import discover
     from hasten.plan import FILE_NAME, writable
 
     check(arguments)
-    known = discover()
     for name in names:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
-            raise HastenError(f"no optimisation is called {name}: {hint}")
+        optimisations.find(name)
     path = output or folder(arguments) / FILE_NAME
     writable(path)
     return path

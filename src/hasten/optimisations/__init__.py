@@ -7,17 +7,28 @@ documentation) and one subclass of `Optimisation`. Nothing else needs to be touc
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
+from hasten.errors import HastenError
 from hasten.optimisations.base import Applies, Numerics, Optimisation, Seams
 from hasten.records import Setting
 
-__all__ = ["Applies", "Numerics", "Optimisation", "Seams", "compiles", "discover", "find"]
+__all__ = [
+    "Applies",
+    "Numerics",
+    "Optimisation",
+    "Seams",
+    "compiles",
+    "discover",
+    "excluded",
+    "find",
+]
 
 
 _ENTRY_POINTS = "hasten.optimisations"  # the group by which other packages add units
@@ -50,10 +61,20 @@ def compiles(setting: Setting) -> bool:
     return any(discover()[name].compiles for name in setting if name in discover())
 
 
+def excluded(unit: Optimisation, names: Iterable[str]) -> bool:
+    """Whether a unit can't be in force beside one of these: it excludes it, or the other way."""
+    return any(n in unit.excludes or unit.name in discover()[n].excludes for n in names)
+
+
 def find(name: str) -> Optimisation:
     """The optimisation of this name.
 
     Raises:
-        KeyError: there is none.
+        HastenError: there is none; says which one may have been meant.
     """
-    return discover()[name]
+    known = discover()
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+        raise HastenError(f"no optimisation is called {name}: {hint}")
+    return known[name]

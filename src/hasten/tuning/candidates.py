@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from hasten.environment import Environment
-from hasten.optimisations import Applies, Numerics, Optimisation, discover
+from hasten.optimisations import Applies, Numerics, Optimisation, discover, excluded
 from hasten.records import Profile, Ratio, Value
 
 Candidate = tuple[Optimisation, Value]
+Item = TypeVar("Item")
 #: Told of a unit that is not tried, with the reason in a user's words.
 SayNot = Callable[[Optimisation, str], None]
 
@@ -65,6 +67,16 @@ def collect(
             continue
         found += [(unit, value) for value in applies.values]
     return found
+
+
+def together(items: Iterable[Item], unit_of: Callable[[Item], Optimisation]) -> list[Item]:
+    """What can be in force at once: the first of each unit, without what one before excludes."""
+    kept: dict[str, Item] = {}
+    for item in items:
+        unit = unit_of(item)
+        if unit.name not in kept and not excluded(unit, kept):
+            kept[unit.name] = item
+    return list(kept.values())
 
 
 def without_free_data(

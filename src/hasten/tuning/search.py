@@ -14,10 +14,10 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 
 from hasten.environment import Environment
-from hasten.optimisations import Optimisation, compiles, discover
+from hasten.optimisations import Optimisation, compiles, discover, excluded
 from hasten.records import Outcome, Ratio, Setting, Tried, Value
 from hasten.statistics import Verdict
-from hasten.tuning.candidates import Candidate, Scope, collect, without_free_data
+from hasten.tuning.candidates import Candidate, Scope, collect, together, without_free_data
 from hasten.tuning.comparing import (
     Answer,
     Bench,
@@ -134,17 +134,15 @@ class Search:
             idle |= found_idle
 
     def _likely_stack(self, candidates: list[Candidate], idle: set[str]) -> Trial | None:
-        parts: dict[str, Candidate] = {}
-        for unit, value in candidates:
-            if unit.name in idle:
-                continue
-            excluded = {name for part, _ in parts.values() for name in part.excludes}
-            clash = unit.name in parts or unit.name in excluded or set(unit.excludes) & set(parts)
-            if unit.likely and not clash and not self.proofs.objection(unit):
-                parts[unit.name] = (unit, value)
+        likely = (
+            (unit, value)
+            for unit, value in candidates
+            if unit.likely and unit.name not in idle and not self.proofs.objection(unit)
+        )
+        parts = together(likely, lambda part: part[0])
         if len(parts) < 2:
             return None
-        bundle = Bundle(tuple(parts.values()))
+        bundle = Bundle(tuple(parts))
         return self._trial(bundle, bundle.setting, {})
 
     # --- one by one ------------------------------------------------------------------------
@@ -299,20 +297,15 @@ class Search:
 
     def _stack(self, trials: list[Trial]) -> list[Trial]:
         """Everything promising of a round as one more candidate, unless it was one before."""
-        parts: dict[str, Trial] = {}
-        for trial in sorted(trials, key=Trial.ratio, reverse=True):
-            unit = trial.unit
-            if isinstance(unit, Bundle) or unit.name in parts or not self._promises(trial):
-                continue
-            excluded = {n for name in parts for n in parts[name].unit.excludes}
-            if unit.name not in excluded and not set(unit.excludes) & set(parts):
-                parts[unit.name] = trial
-        bundle = Bundle(tuple((t.unit, t.value) for t in parts.values()))
+        best_first = sorted(trials, key=Trial.ratio, reverse=True)
+        promising = (t for t in best_first if not isinstance(t.unit, Bundle) and self._promises(t))
+        parts = together(promising, lambda trial: trial.unit)
+        bundle = Bundle(tuple((t.unit, t.value) for t in parts))
         again = any(t.unit.name == bundle.name for t in self._trials)
         if len(parts) < 2 or again:
             return []
         stack = self._trial(bundle, bundle.setting, self.found.setting)
-        stack.expected = math.prod(trial.ratio() for trial in parts.values())
+        stack.expected = math.prod(trial.ratio() for trial in parts)
         return [stack]
 
     def _promises(self, trial: Trial) -> bool:
@@ -380,8 +373,7 @@ class Search:
             return False
         if latest.race.result.compile_seconds > _LONG_COMPILE and latest.ratio() < 1.0:
             return False  # compiling once more, with the plan, costs more than it promises
-        excluded = {n for k in setting for n in discover()[k].excludes} | set(unit.excludes)
-        return not excluded & ({unit.name} | set(setting))
+        return not excluded(unit, setting)
 
     # --- telling ---------------------------------------------------------------------------
 
