@@ -27,6 +27,7 @@ from hasten.tuning.comparing import Bench, Fresh
 from hasten.tuning.search import Search
 
 ITERATION = 0.02
+REAL = look()
 
 PROFILE = Profile(
     torch="2.14.1",
@@ -224,3 +225,12 @@ def test_an_idle_accelerator_is_told_of_and_tried_when_asked_for() -> None:
     assert "accelerator" not in {unit.name for unit, _ in found}
     asked = collect(Scope(device="cuda"), profile, environment, lambda unit, why: None)
     assert ("accelerator", "cuda") in {(unit.name, str(value)) for unit, value in asked}
+
+
+def test_what_a_plan_excludes_is_not_tried_on_top_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    half = {"cpu_flags": ("avx512_fp16",)}  # where amp-fp16 applies, which excludes amp-bf16
+    monkeypatch.setattr(f"{__name__}.look", lambda: replace(REAL, **half))
+    made = search({"amp-bf16": 1.6, "amp-fp16": 1.6})
+    pair = {"amp-bf16", "amp-fp16"}
+    both = [t for t in made.found.tried if pair <= {t.name, *t.against.split(" + ")}]
+    assert "amp-bf16" in made.found.setting and not both

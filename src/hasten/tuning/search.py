@@ -361,6 +361,8 @@ class Search:
 
     def _fits(self, unit: Optimisation, value: Value) -> bool:
         setting, latest = self.found.setting, self._latest(unit, value)
+        if excluded(unit, setting):
+            return False
         if latest is None:
             return unit.name not in setting
         if latest.race.result.problem or latest.refused:
@@ -373,7 +375,7 @@ class Search:
             return False
         if latest.race.result.compile_seconds > _LONG_COMPILE and latest.ratio() < 1.0:
             return False  # compiling once more, with the plan, costs more than it promises
-        return not excluded(unit, setting)
+        return True
 
     # --- telling ---------------------------------------------------------------------------
 
