@@ -14,6 +14,7 @@ from typing import Any
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
 
 from hasten.instrument import patching
+from hasten.instrument.seams.loader_facts import length_of
 
 _MISSING = "the training loader was not built again as it was when the plan was made"
 
@@ -82,7 +83,7 @@ class BatchSizes:
         )
         found = {
             "dataset": type(dataset).__name__,
-            "items": _length(dataset),
+            "items": None if isinstance(dataset, IterableDataset) else length_of(dataset),
             "shuffled": shuffled and not isinstance(dataset, IterableDataset),
         }
         return all(self._wanted.get(name) == value for name, value in found.items())
@@ -91,12 +92,3 @@ class BatchSizes:
 def _size(batches: Any) -> int | None:
     """The size of torch's own batch sampler; None for any other."""
     return batches.batch_size if type(batches) is BatchSampler else None
-
-
-def _length(dataset: Any) -> int | None:
-    if isinstance(dataset, IterableDataset):
-        return None
-    try:
-        return len(dataset)
-    except (TypeError, NotImplementedError, AttributeError):
-        return None

@@ -20,7 +20,7 @@ def describe(loader: DataLoader[Any], not_owned_because: str | None, samples: in
         dataset=type(loader.dataset).__name__,
         batch_size=loader.batch_size or getattr(custom, "batch_size", None),
         # len() of a loader over an IterableDataset makes torch warn at later batches
-        length=None if iterable else _length(loader),
+        length=None if iterable else length_of(loader),
         workers=loader.num_workers,
         prefetch=loader.prefetch_factor,
         persistent=loader.persistent_workers,
@@ -30,7 +30,7 @@ def describe(loader: DataLoader[Any], not_owned_because: str | None, samples: in
         start_method=start_method(loader),
         owned=not_owned_because is None,
         not_owned_because=not_owned_because,
-        dataset_items=None if iterable else _length(loader.dataset),
+        dataset_items=None if iterable else length_of(loader.dataset),
         samples_seen=samples,
         pinned=bool(loader.pin_memory),
     )
@@ -44,7 +44,8 @@ def start_method(loader: DataLoader[Any]) -> str | None:
     return method or multiprocessing.get_all_start_methods()[0]
 
 
-def _length(thing: Any) -> int | None:
+def length_of(thing: Any) -> int | None:
+    """Its length; None where it has none, or can't tell."""
     try:
         return len(thing)
     except (TypeError, NotImplementedError, AttributeError):

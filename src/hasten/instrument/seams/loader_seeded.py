@@ -24,6 +24,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from hasten.instrument import patching
+from hasten.instrument.seams.loader_facts import length_of
 from hasten.instrument.seams.loader_random import preserved
 from hasten.instrument.seams.stand_in import StandIn, several
 
@@ -134,11 +135,7 @@ class ItemSeeds:
 
 
 def _kind(loader: DataLoader[Any]) -> tuple[str, int | None]:
-    try:
-        length: int | None = len(loader.dataset)  # type: ignore[arg-type]
-    except (TypeError, NotImplementedError):
-        length = None
-    return type(loader.dataset).__qualname__, length
+    return type(loader.dataset).__qualname__, length_of(loader.dataset)
 
 
 def may_repeat(sampler: Any) -> bool:
