@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 import statistics
 import sys
@@ -207,8 +208,9 @@ def _block(conductor: Conductor, command: RunBlock) -> Generator[None, Iteration
         else:
             counted.append(iteration)
     typical = statistics.median(i.seconds for i in counted)
-    done = _block_done(conductor, command, counted, void, [w - typical for w in warm])
-    return replace(done, losses=course(passed, _numbers(conductor)))
+    losses = _numbers(conductor)
+    done = _block_done(conductor, command, counted, void, [w - typical for w in warm], losses)
+    return replace(done, losses=course(passed, losses))
 
 
 def _numbers(conductor: Conductor) -> list[float | None]:
@@ -257,11 +259,12 @@ def _block_done(
     counted: list[Iteration],
     void: int,
     excess: list[float],
+    losses: list[float | None],
 ) -> BlockDone:
     seams = conductor.seams
     assert seams is not None
     setup = max(0.0, sum(excess))
-    losses = [loss for loss in conductor.losses if loss.dtype.is_floating_point]
+    told = [loss for loss in losses if loss is not None]
     return BlockDone(
         setting=command.setting,
         iterations=len(counted),
@@ -272,8 +275,8 @@ def _block_done(
         setup_seconds=setup,
         compile_seconds=setup if compiles(command.setting) else 0.0,
         pool_seconds=seams.loader.pool_seconds if seams.loader is not None else None,
-        losses_finite=all(bool(torch.isfinite(loss)) for loss in losses),
-        loss=float(losses[-1]) if losses else None,
+        losses_finite=all(math.isfinite(loss) for loss in told),
+        loss=told[-1] if told else None,
         no_effect=seams.no_effect(),
         total_iterations=conductor.iterations,
         peak_memory=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
@@ -292,7 +295,7 @@ def _prove(conductor: Conductor, command: Prove) -> Generator[None, Iteration, P
     seams = conductor.seams
     assert seams is not None
     seams.apply(command.reference)
-    if unit.name == "cache-items":
+    if unit.touches == "items":
         proof = keeping.prove(seams, command)
     elif unit.data_path:
         proof = _prove_loader(conductor, command)

@@ -313,7 +313,8 @@ class Optimisation(ABC):
     one_by_one: ClassVar[bool] = False  # a later value only matters where those before it fail
     searched: ClassVar[bool] = True  # False: tried on request only, since it saves no time
     needs: ClassVar[str] = ""  # the seam it speaks to: "roots", "optimizers", "loader" or none
-    touches: ClassVar[str] = ""  # what is proven: "model", "optimizer", "both"; "": as `needs` says
+    # What is proven: "model", "optimizer", "both" or "items"; "": as `needs` says.
+    touches: ClassVar[str] = ""
     compiles: ClassVar[bool] = False  # the first iterations under it compile
 
     @abstractmethod

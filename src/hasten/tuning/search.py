@@ -373,9 +373,8 @@ class Search:
             return False
         if latest.hopeless() or (latest.loses() and not interacts):
             return False
-        if latest.race.result.compile_seconds > _LONG_COMPILE and latest.ratio() < 1.0:
-            return False  # compiling once more, with the plan, costs more than it promises
-        return True
+        # Compiling once more, with the plan, may cost more than it promises.
+        return latest.race.result.compile_seconds <= _LONG_COMPILE or latest.ratio() >= 1.0
 
     # --- telling ---------------------------------------------------------------------------
 

@@ -61,6 +61,7 @@ class CacheItems(Optimisation):
     warmup: ClassVar[int] = 2
     data_path: ClassVar[bool] = True
     needs: ClassVar[str] = "loader"
+    touches: ClassVar[str] = "items"
 
     def applies(self, profile: Profile, environment: Environment) -> Applies:
         """Items that cost more to make than to read back."""
