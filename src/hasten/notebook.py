@@ -192,11 +192,11 @@ def _read(plan: Plan | str | Path | Setting) -> tuple[Setting, dict[str, str]]:
 
 
 def _checked(setting: dict[str, Any]) -> Setting:
-    from hasten.optimisations import find
+    from hasten.optimisations import named
 
     for name, value in setting.items():
         try:
-            find(name).check(value)
+            named(name).check(value)
         except ValueError as error:
             raise HastenError(f"{name} wants {error}, not {value!r}") from None
     return setting

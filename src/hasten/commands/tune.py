@@ -118,7 +118,7 @@ def _check(arguments: tuple[str, ...], output: Path | None, names: tuple[str, ..
 
     check(arguments)
     for name in names:
-        optimisations.find(name)
+        optimisations.named(name)
     path = output or folder(arguments) / FILE_NAME
     writable(path)
     return path

@@ -28,6 +28,7 @@ __all__ = [
     "discover",
     "excluded",
     "find",
+    "named",
 ]
 
 
@@ -68,6 +69,15 @@ def excluded(unit: Optimisation, names: Iterable[str]) -> bool:
 
 def find(name: str) -> Optimisation:
     """The optimisation of this name.
+
+    Raises:
+        KeyError: there is none.
+    """
+    return discover()[name]
+
+
+def named(name: str) -> Optimisation:
+    """The optimisation that a user has named.
 
     Raises:
         HastenError: there is none; says which one may have been meant.
