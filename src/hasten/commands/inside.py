@@ -60,7 +60,11 @@ def _end(
     if outcome.interrupted:
         took += ", until the training ended"
     if not outcome.setting:
-        listener.say(f"{took}: nothing that may be tried here is measurably faster")
+        measured = ", ".join(row.name for row in outcome.tried if row.pairs)
+        listener.say(
+            f"{took}: nothing that may be tried here is measurably faster"
+            f" (measured: {measured or 'nothing'})"
+        )
         return
     parts = "; ".join(f"{name} {value(what)}".strip() for name, what in outcome.setting.items())
     gain = f", {times(outcome.gain)} as fast by its turns" if outcome.gain else ""

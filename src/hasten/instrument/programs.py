@@ -12,12 +12,9 @@ import sys
 import time
 from collections.abc import Generator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-
-if TYPE_CHECKING:
-    from hasten.instrument.proof import Recording
 
 from hasten.batching import MeasureMemory, SampleGradients
 from hasten.instrument import keeping, tracing
@@ -27,7 +24,7 @@ from hasten.instrument.courses import course
 from hasten.instrument.fingerprint import fingerprint
 from hasten.instrument.loop import Watched, optimizer_facts, root_facts
 from hasten.instrument.recorder import Iteration
-from hasten.optimisations import Numerics, compiles, discover
+from hasten.optimisations import compiles, discover
 from hasten.records import (
     PHASES,
     BlockDone,
@@ -37,7 +34,6 @@ from hasten.records import (
     Note,
     Observe,
     Profile,
-    Proof,
     Prove,
     RunBlock,
     Stop,
@@ -46,7 +42,6 @@ from hasten.records import (
 from hasten.verification import Follow
 
 _WARMUP_LIMIT = 64  # uncounted iterations after a switch, at most
-_RECORD_TRIES = 4  # iterations in which a recording may come out complete
 
 _NAMES = (*PHASES, "copy")  # of phases by their index; the last one in a diagnosis only
 
@@ -82,7 +77,9 @@ def obey(conductor: Conductor, command: Message) -> Generator[None, Iteration, M
         with relieved(command.reliefs):
             return (yield from _block(conductor, command))
     if isinstance(command, Prove):
-        return (yield from _prove(conductor, command))
+        from hasten.instrument.proof import program as proving  # a plain run never needs it
+
+        return (yield from proving.obey(conductor, command))
     if isinstance(command, (Observe, Examine)):
         from hasten.instrument.observe import program  # only a diagnosis needs it
 
@@ -281,77 +278,6 @@ def _block_done(
         total_iterations=conductor.iterations,
         peak_memory=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         **keeping.cost(seams, command.setting),
-    )
-
-
-# --- proof ---------------------------------------------------------------------------------
-
-
-def _prove(conductor: Conductor, command: Prove) -> Generator[None, Iteration, Proof]:
-    from hasten.instrument.proof import judge  # a plain run never needs it
-
-    begun = time.monotonic()
-    unit = discover()[command.name]
-    seams = conductor.seams
-    assert seams is not None
-    seams.apply(command.reference)
-    if unit.touches == "items":
-        proof = keeping.prove(seams, command)
-    elif unit.data_path:
-        proof = _prove_loader(conductor, command)
-    else:
-        kind = unit.touches or ("optimizer" if unit.needs == "optimizers" else "model")
-        recording = yield from _record(conductor, kind)
-        proof = judge(
-            command.name,
-            unit.numerics.value,
-            recording,
-            seams.apply,
-            command.reference,
-            command.setting,
-            kind,
-        )
-        seams.apply(command.reference)
-    return _timed(proof, time.monotonic() - begun)
-
-
-def _timed(proof: Proof, seconds: float) -> Proof:
-    return replace(proof, seconds=seconds)
-
-
-def _record(conductor: Conductor, kind: str) -> Generator[None, Iteration, Recording]:
-    """Record one iteration; an epoch border or an accumulating one may leave it incomplete."""
-    from hasten.instrument.proof import Recording
-
-    seams = conductor.seams
-    assert seams is not None
-    for _ in range(_RECORD_TRIES):
-        recording = Recording(seams.roots, seams.optimizers)
-        recording.start()
-        conductor.step_observer = recording.before_step
-        yield
-        conductor.step_observer = None
-        recording.finish()
-        if not recording.lacks(kind):
-            break
-    return recording
-
-
-def _prove_loader(conductor: Conductor, command: Prove) -> Proof:
-    """Batches fetched with workers equal those fetched without, to the bit."""
-    seams = conductor.seams
-    assert seams is not None and seams.loader is not None
-    value = command.setting[command.name]
-    probe = seams.loader.probe(value["workers"], value.get("prefetch"))
-    numerics = Numerics.STATISTICS if probe.random_items else Numerics.EXACT
-    return Proof(
-        name=command.name,
-        numerics=numerics.value,
-        passed=probe.equal and not probe.random_items,
-        figure=0.0 if probe.equal else 1.0,
-        bound=0.0,
-        worst=probe.worst,
-        reason=probe.reason,
     )
 
 

@@ -1,0 +1,78 @@
+"""What a child does to prove a candidate: record an iteration, or fetch batches both ways."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from dataclasses import replace
+
+from hasten.instrument import keeping
+from hasten.instrument.conductor import Conductor
+from hasten.instrument.proof.judge import judge
+from hasten.instrument.proof.recording import Recording
+from hasten.instrument.recorder import Iteration
+from hasten.optimisations import Numerics, discover
+from hasten.records import Proof, Prove
+
+_RECORD_TRIES = 4  # iterations in which a recording may come out complete
+
+
+def obey(conductor: Conductor, command: Prove) -> Generator[None, Iteration, Proof]:
+    """Compare a setting with its reference where the unit's seam lies, and judge it."""
+    begun = time.monotonic()
+    unit = discover()[command.name]
+    seams = conductor.seams
+    assert seams is not None
+    seams.apply(command.reference)
+    if unit.touches == "items":
+        proof = keeping.prove(seams, command)
+    elif unit.data_path:
+        proof = _prove_loader(conductor, command)
+    else:
+        kind = unit.touches or ("optimizer" if unit.needs == "optimizers" else "model")
+        recording = yield from _record(conductor, kind)
+        proof = judge(
+            command.name,
+            unit.numerics.value,
+            recording,
+            seams.apply,
+            command.reference,
+            command.setting,
+            kind,
+        )
+        seams.apply(command.reference)
+    return replace(proof, seconds=time.monotonic() - begun)
+
+
+def _record(conductor: Conductor, kind: str) -> Generator[None, Iteration, Recording]:
+    """Record one iteration; an epoch border or an accumulating one may leave it incomplete."""
+    seams = conductor.seams
+    assert seams is not None
+    for _ in range(_RECORD_TRIES):
+        recording = Recording(seams.roots, seams.optimizers)
+        recording.start()
+        conductor.step_observer = recording.before_step
+        yield
+        conductor.step_observer = None
+        recording.finish()
+        if not recording.lacks(kind):
+            break
+    return recording
+
+
+def _prove_loader(conductor: Conductor, command: Prove) -> Proof:
+    """Batches fetched with workers equal those fetched without, to the bit."""
+    seams = conductor.seams
+    assert seams is not None and seams.loader is not None
+    value = command.setting[command.name]
+    probe = seams.loader.probe(value["workers"], value.get("prefetch"))
+    numerics = Numerics.STATISTICS if probe.random_items else Numerics.EXACT
+    return Proof(
+        name=command.name,
+        numerics=numerics.value,
+        passed=probe.equal and not probe.random_items,
+        figure=0.0 if probe.equal else 1.0,
+        bound=0.0,
+        worst=probe.worst,
+        reason=probe.reason,
+    )
