@@ -153,6 +153,8 @@ class Observed:
         timeline: typical iterations, phase by phase.
         processor_phases: like `phases`, in processor seconds of the process: what other programs
             take away is not in them, nor is waiting.
+        series: seconds in the order of iterations, by phase, and as "iteration" and "processor";
+            of many iterations the means of so many neighbours that few are left.
     """
 
     iterations: int
@@ -170,6 +172,7 @@ class Observed:
     facts: dict[str, Any] = field(default_factory=dict)
     timeline: Timeline | None = None
     processor_phases: dict[str, Spread] = field(default_factory=dict)
+    series: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     def all(self, kind: str) -> list[Event]:
         """The events of a kind, the most frequent first."""

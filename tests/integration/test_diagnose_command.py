@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import statistics
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from diagnosing import SCRIPTS, diagnosed, one
+
+from hasten.report.comparison import compare, load
 
 SHORT = """
 import torch
@@ -53,11 +57,28 @@ def test_bad_input_is_one_line(tmp_path: Path, text: str | None, expected: str) 
 
 
 def test_a_short_script_is_repeated_and_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(SHORT.format(iterations=60))
-    result = run("--budget", "5", "train.py", cwd=tmp_path)
+    work, trace = tmp_path / "work", tmp_path / "trace.json"
+    work.mkdir()
+    (work / "train.py").write_text(SHORT.format(iterations=60))
+    result = run("--budget", "5", "--trace", str(trace), "train.py", cwd=work)
     assert result.returncode == 0, result.stderr
     assert "an iteration takes" in result.stdout
-    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+    assert [path.name for path in work.iterdir()] == ["train.py"]
+    phases = {e["name"] for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"}
+    assert {"iteration 1", "forward", "backward"} <= phases
+
+
+def test_a_document_can_be_compared_with_itself(tmp_path: Path) -> None:
+    before = tmp_path / "before.json"
+    document = diagnosed("steady.py", budget=3.0)
+    before.write_text(json.dumps(document))
+    assert len(document["observed"]["series"]["iteration"]) >= 10
+    assert document["iteration_ms"] == pytest.approx(
+        1000 * statistics.fmean(document["observed"]["series"]["iteration"]), rel=0.2
+    )
+    found = compare(load(before), load(before), 0.0)
+    assert found.iteration.verdict in ("no difference", "cannot tell") and not found.failed
+    assert not found.appeared and not found.gone and not found.other
 
 
 def test_a_person_sees_eighty_columns_of_plain_text() -> None:

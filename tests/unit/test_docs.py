@@ -30,7 +30,7 @@ def options(command: str) -> set[str]:
     return {name for name in names if name.startswith("--")}
 
 
-@pytest.mark.parametrize("command", ["diagnose", "tune", "run", "verify"])
+@pytest.mark.parametrize("command", ["diagnose", "compare", "tune", "run", "verify"])
 def test_every_option_is_in_the_readme_and_no_other(root: Path, command: str) -> None:
     table = read(root, "README.md").split(f"| option of `{command}` |")[1].split("\n\n")[0]
     rows = [line.split("|")[1] for line in table.splitlines()[2:]]

@@ -14,7 +14,7 @@ from hasten.commands.program import (
     shield_option,
     timeout_option,
 )
-from hasten.commands.report import check_page, html_option, write_page
+from hasten.commands.report import check_page, html_option, trace_option, write_page
 
 
 @click.command(cls=ScriptCommand)
@@ -23,12 +23,14 @@ from hasten.commands.report import check_page, html_option, write_page
 )
 @json_option
 @html_option
+@trace_option
 @shield_option
 @timeout_option
 def command(
     budget: float,
     as_json: bool,
     html: Path | None,
+    trace: Path | None,
     shield: str,
     timeout: float,
     module: bool,
@@ -44,6 +46,7 @@ def command(
     arguments = script_arguments(module, argv)
     check(arguments)
     check_page(html)
+    check_page(trace, "--trace")
     from hasten.findings import judge
     from hasten.tuning.diagnosing import DiagnoseRequest, diagnose
 
@@ -54,12 +57,17 @@ def command(
         from hasten.report.html.diagnosis_page import diagnosis_page
 
         write_page(diagnosis_page(diagnosis, verdicts, covered, arguments), html)
+    if trace is not None:
+        from hasten.report.trace import chrome_trace
+
+        timelines = diagnosis.observed.timeline, diagnosis.examined.timeline
+        write_page(chrome_trace(*timelines, script=" ".join(arguments)), trace)
     if as_json:
         import json
 
         from hasten.report.diagnosis import document
 
-        found = document(diagnosis, verdicts, covered)
+        found = document(diagnosis, verdicts, covered, arguments)
         click.echo(json.dumps(found, indent=2, allow_nan=False))
         return 0
     from hasten.report.diagnosis_terminal import render

@@ -16,7 +16,7 @@ else:
     _Number = click.ParamType  # not generic in click 8.1
 
 #: Subcommands in the order of the help; each is `command` in the file of its name.
-COMMANDS = ("diagnose", "tune", "batch", "run", "verify", "explain", "cache", "env")
+COMMANDS = ("diagnose", "compare", "tune", "batch", "run", "verify", "explain", "cache", "env")
 
 
 class Program(click.Group):

@@ -19,8 +19,22 @@ html_option = click.option(
 )
 
 
-def check_page(path: Path | None) -> None:
-    """Make sure that a page can be written, before anything is measured.
+#: `--trace PATH`, for commands that have a timeline.
+trace_option = click.option(
+    "--trace",
+    "trace",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Also write typical iterations as a trace, which Perfetto and Chrome open.",
+)
+
+
+def check_page(path: Path | None, option: str = "--html") -> None:
+    """Make sure that a file can be written, before anything is measured.
+
+    Args:
+        path: the file's; None: none is asked for.
+        option: that it was given by.
 
     Raises:
         HastenError: it can't.
@@ -35,11 +49,11 @@ def check_page(path: Path | None) -> None:
         problem = "it may not be written"
     else:
         return
-    raise HastenError(f"the report can't be written to {path}: {problem}; see --html")
+    raise HastenError(f"the report can't be written to {path}: {problem}; see {option}")
 
 
 def write_page(page: str, path: Path) -> None:
-    """Write a page, and say where.
+    """Write a report, and say where.
 
     Raises:
         HastenError: it could not be delivered (exit code 1).

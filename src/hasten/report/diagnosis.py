@@ -13,12 +13,15 @@ from hasten.report.document import finite
 SCHEMA = 1
 
 
-def document(diagnosis: Diagnosis, verdicts: list[Verdict], shield: str) -> dict[str, Any]:
+def document(
+    diagnosis: Diagnosis, verdicts: list[Verdict], shield: str, argv: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """All of a diagnosis as plain data, times in milliseconds where a name says so."""
     seen = diagnosis.observed
     plain: dict[str, Any] = finite(
         {
             "schema": SCHEMA,
+            "command": list(argv),
             "environment": diagnosis.environment.describe(),
             "iteration_ms": 1000 * diagnosis.iteration,
             "overall_iteration_ms": 1000 * diagnosis.overall,

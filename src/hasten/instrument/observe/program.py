@@ -15,6 +15,7 @@ from hasten.records import PHASES, Examine, Observe
 _BORDERS = 3  # epoch borders that are waited for, where they come in time
 _WORKERS_SECONDS = 5.0  # that workers are watched, while there is time
 _BURST = 3.0  # times the median
+_SERIES = 240  # values of a series at most
 
 
 def obey(
@@ -98,6 +99,20 @@ def _observed(
         trained_iterations=conductor.trained,
         facts={name: found for name, found in facts.items() if found},
         timeline=conductor.recorder.timeline((*PHASES, "copy", "other")),
+        series={
+            "iteration": series([iteration.seconds for iteration in seen]),
+            "processor": series([iteration.processor for iteration in seen]),
+            **{name: series([part[name] for part in parts]) for name in FINE_PHASES},
+        },
+    )
+
+
+def series(values: Sequence[float]) -> tuple[float, ...]:
+    """The values in order, or means of neighbours, without a rest that is too short."""
+    length = max(1, -(-len(values) // _SERIES))
+    return tuple(
+        statistics.fmean(values[at : at + length])
+        for at in range(0, len(values) - length + 1, length)
     )
 
 
