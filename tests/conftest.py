@@ -63,13 +63,14 @@ def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fail a test that leaves patches, environment variables, threads, processes or files."""
     mark = uuid.uuid4().hex
     environment, threads, files = _environment(), set(threading.enumerate()), _files()
+    before = set(psutil.pids())
     os.environ[_MARK] = mark  # inherited by every process that the test starts
     yield
     monkeypatch.undo()
     os.environ.pop(_MARK, None)
     left = _patches() + _variables(environment)
     left += [f"thread {name}" for name in _wait(lambda: _threads(threads))]
-    left += [f"process {line}" for line in _wait(lambda: _processes(mark))]
+    left += [f"process {line}" for line in _wait(lambda: _processes(mark, before))]
     left += [f"file {path}" for path in sorted(_files() - files)]
     if left:
         pytest.fail("the test left behind: " + "; ".join(left))
@@ -107,12 +108,13 @@ def _threads(before: set[threading.Thread]) -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread not in before]
 
 
-def _processes(mark: str) -> list[str]:
-    """Processes that carry the test's mark, also those that no longer are our children."""
+def _processes(mark: str, before: set[int]) -> list[str]:
+    """New processes that carry the test's mark, also those that no longer are our children."""
     found = []
-    for process in psutil.process_iter():
+    for pid in set(psutil.pids()) - before:
         try:
-            if process.pid == os.getpid() or process.environ().get(_MARK) != mark:
+            process = psutil.Process(pid)
+            if process.environ().get(_MARK) != mark:
                 continue
             line = " ".join(process.cmdline())
             if process.status() != psutil.STATUS_ZOMBIE and not any(

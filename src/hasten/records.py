@@ -211,7 +211,7 @@ class RunBlock:
     iterations: int
     warmup: int = 1
     hold_data: bool = False  # yield the same recorded batch again: the data-free ceiling
-    seconds: float | None = None  # a block that takes longer is cut short, not below two
+    seconds: float | None = None  # a block that takes longer is cut short
     reliefs: tuple[str, ...] = ()  # what a diagnosis takes away from the script meanwhile
 
 

@@ -75,26 +75,35 @@ def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_imports_point_down(path: Path) -> None:
-    own = layer_of(path)
-    assert own in LAYERS, f"{own} is in no layer: name it in this test and in ARCHITECTURE.md"
-    for name in names(parse(path)):
-        parts = name.split(".")
-        if parts[0] != "hasten" or len(parts) < 2 or parts[1] == own:
-            continue
-        assert LAYERS[parts[1]] < LAYERS[own], f"{own} may not import {name}"
+#: A test for each top-level part instead of each file: thousands of tests take time of their own.
+every_part = pytest.mark.parametrize("part", sorted({layer_of(path) for path in FILES}))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_torch_is_imported_late(path: Path) -> None:
+def files_of(part: str) -> list[Path]:
+    return [path for path in FILES if layer_of(path) == part]
+
+
+@every_part
+def test_imports_point_down(part: str) -> None:
+    assert part in LAYERS, f"{part} is in no layer: name it in this test and in ARCHITECTURE.md"
+    for path in files_of(part):
+        for name in names(parse(path)):
+            parts = name.split(".")
+            if parts[0] != "hasten" or len(parts) < 2 or parts[1] == part:
+                continue
+            assert LAYERS[parts[1]] < LAYERS[part], f"{path} may not import {name}"
+
+
+@every_part
+def test_torch_is_imported_late(part: str) -> None:
     """Only the child's side may import torch with the module; the parent never does."""
-    own = layer_of(path)
-    if own != "instrument":
-        early = {name.partition(".")[0] for name in names(parse(path), module_level=True)}
-        assert "torch" not in early
-    if own in PARENT:
-        assert "torch" not in {name.partition(".")[0] for name in names(parse(path))}
+    for path in files_of(part):
+        if part != "instrument":
+            early = {name.partition(".")[0] for name in names(parse(path), module_level=True)}
+            assert "torch" not in early, path
+        if part in PARENT:
+            everywhere = {name.partition(".")[0] for name in names(parse(path))}
+            assert "torch" not in everywhere, path
 
 
 def foreign_assignments(tree: ast.Module) -> Iterator[int]:
@@ -130,11 +139,12 @@ def foreign_assignments(tree: ast.Module) -> Iterator[int]:
                 yield node.lineno
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_only_patching_assigns_to_foreign_attributes(path: Path) -> None:
-    if path == SOURCE / "instrument" / "patching.py":
-        return
-    assert not list(foreign_assignments(parse(path))), "use instrument.patching.replace"
+@every_part
+def test_only_patching_assigns_to_foreign_attributes(part: str) -> None:
+    for path in files_of(part):
+        if path != SOURCE / "instrument" / "patching.py":
+            lines = list(foreign_assignments(parse(path)))
+            assert not lines, f"{path}: use instrument.patching.replace"
 
 
 def test_foreign_assignments_are_recognised() -> None:
@@ -145,15 +155,16 @@ def test_foreign_assignments_are_recognised() -> None:
     assert sorted(foreign_assignments(tree)) == [5, 6, 7]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_sizes(path: Path) -> None:
+@every_part
+def test_sizes(part: str) -> None:
     """A file is under 400 lines, a function under 60."""
-    text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) < 400
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            length = (node.end_lineno or node.lineno) - node.lineno + 1
-            assert length <= 60, f"{node.name} has {length} lines"
+    for path in files_of(part):
+        lines = len(path.read_text(encoding="utf-8").splitlines())
+        assert lines < 400, f"{path} has {lines} lines"
+        for node in ast.walk(parse(path)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                assert length <= 60, f"{path}: {node.name} has {length} lines"
 
 
 def test_public_names() -> None:

@@ -137,6 +137,15 @@ def test_gains_are_found_and_combined() -> None:
     assert made.found.plan_ratio == pytest.approx(1.6 * 1.15, rel=0.1)
 
 
+def test_what_crawls_is_given_up_after_its_first_block() -> None:
+    made = search({"amp-bf16": 0.01, "compile": 0.5, "fused-optimizer": 1.3})
+    assert set(made.found.setting) == {"fused-optimizer"}
+    rows = [row for row in made.found.tried if "amp-bf16" in row.name]
+    assert rows and all(row.pairs == 0 and row.verdict == "cannot tell" for row in rows)
+    assert {row.reason for row in rows} == {"given up after its first block, many times slower"}
+    assert any(row.pairs for row in made.found.tried if row.name == "compile")
+
+
 def test_small_gains_are_found_together_where_no_part_can_be_told() -> None:
     gains = {"fused-optimizer": 1.06, "amp-bf16": 1.07, "loader-workers": 1.08}
     made = search(gains, noise=0.06, budget=60.0)

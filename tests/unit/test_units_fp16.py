@@ -256,6 +256,9 @@ def test_reasons_against_float16(make_profile: Any) -> None:
     assert unit.applies(own, machine).reason.startswith("Own gives no way to leave out a step")
     without = replace(machine, cpu_flags=())
     assert "no float16 instructions" in unit.applies(make_profile(), without).reason
+    images = make_profile(roots=(replace(make_profile().roots[0], convolutions=3),))
+    assert "no fast backward pass" in unit.applies(images, machine).reason
+    assert unit.applies(images, replace(machine, cpu_flags=("avx512_fp16", "amx_fp16")))
 
 
 # --- the script's own autocast -----------------------------------------------------------------

@@ -216,7 +216,11 @@ def _numbers(conductor: Conductor) -> list[float | None]:
 
 
 def _too_slow(command: RunBlock, counted: list[Iteration], seconds: float) -> bool:
-    return command.seconds is not None and seconds > command.seconds and len(counted) >= 2
+    """Whether to cut a block short: not below two iterations, or one that took all the time."""
+    limit = command.seconds
+    if limit is None or seconds <= limit or not counted:
+        return False
+    return len(counted) >= 2 or counted[0].seconds > limit
 
 
 def _warm_up(conductor: Conductor, least: int) -> Generator[None, Iteration, list[float]]:

@@ -30,6 +30,7 @@ _FIRST = 2  # iterations that show that a candidate works
 _COLD = 2  # iterations after another process had its turn
 _MANY = 10_000  # pairs: until the verdict or the end of time
 _MUCH_SLOWER = 4.0  # a block that takes so much longer than usual is cut short
+_CRAWLS = 8.0  # times the slowest watched iteration, after the warm-up: no pair is needed
 
 #: What a search may ask for, and what it is answered. `Fresh`: the child had to be replaced for
 #: no fault of the setting, and what was in progress is void.
@@ -84,6 +85,7 @@ class Compared:
     reference_iteration: float = 0.0
     candidate_iteration: float = 0.0
     problem: str = ""  # why it failed or did nothing
+    crawls: bool = False  # so slow in its first block that no pair was spent on it
     block: BlockDone | None = None  # the last one of the candidate
 
 
@@ -206,7 +208,7 @@ class Race:
     @property
     def open(self) -> bool:
         """Whether more turns can change anything."""
-        return not self.result.problem and self.result.verdict is None
+        return not (self.result.problem or self.result.crawls) and self.result.verdict is None
 
     @property
     def nearness(self) -> float:
@@ -233,7 +235,7 @@ class Race:
             yield from self._first()
         wanted = self.result.pairs + pairs
         while self.result.pairs < wanted and self._affordable():
-            if self.result.problem or (decided and not self.open):
+            if self.result.problem or self.result.crawls or (decided and not self.open):
                 break
             yield from self._turn()
             if self._bench.clock.spent - begun > seconds:
@@ -268,7 +270,13 @@ class Race:
         self.result.compile_seconds = answer.compile_seconds
         self._bench.clock.exclude(answer.compile_seconds, compiling=True)
         self.result.problem = _problem(answer)
+        self.result.crawls = self._crawls(answer)
         self._comparison = self._bench.family.compare()
+
+    def _crawls(self, block: BlockDone) -> bool:
+        """Whether the first block says enough, also against the slowest watched iteration."""
+        slowest = max(self._bench.profile.iteration_seconds)  # a new process is slow at first, too
+        return block.seconds / block.iterations > _CRAWLS * slowest
 
     def _turn(self) -> Steps:
         pair = yield from _pair(

@@ -13,6 +13,7 @@ from hasten.diagnosis import Course
 from hasten.records import BlockDone, Ratio, Setting
 from hasten.statistics import Comparison, Family, Verdict
 from hasten.tuning.comparing import Bench, Race, Steps, new_family
+from hasten.tuning.trial import WORTH_IT
 
 _PAIRS = 400
 _FEWEST = 6  # pairs behind a ratio that is quoted
@@ -30,6 +31,17 @@ class Confirmed:
     ratio: Ratio | None
     verdict: Verdict
     problem: str = ""
+
+    @property
+    def worth_it(self) -> bool:
+        """Whether the plan is kept: nothing speaks against it, and it is faster as measured here.
+
+        What had too little time for a verdict still counts if it looks faster, as the search has
+        shown already that it is.
+        """
+        if self.ratio is None or self.verdict in (Verdict.SLOWER, Verdict.NO_DIFFERENCE):
+            return False
+        return self.verdict is Verdict.FASTER or self.ratio.ratio >= WORTH_IT
 
 
 class _Single(Family):

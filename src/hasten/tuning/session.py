@@ -129,7 +129,7 @@ class Session:
         if confirmed is not None and confirmed.problem:
             self._note(confirmed.problem)
         known = search.outcome(interrupted and confirmed is None)
-        if confirmed is not None and (confirmed.problem or confirmed.verdict.value == "slower"):
+        if confirmed is not None and not confirmed.worth_it:
             self._note("the plan was not faster from end to end, and is dropped")
             known = replace(known, setting={})
         return replace(

@@ -46,7 +46,7 @@ class Trial:
 
     def hopeless(self) -> bool:
         """So slow that looking at it again costs more than it can tell."""
-        return self.ratio() < _HOPELESS
+        return self.race.result.crawls or self.ratio() < _HOPELESS
 
     def loses(self) -> bool:
         """Surely not faster."""
@@ -153,6 +153,8 @@ def _given_up(trial: Trial) -> str:
     """Why an undecided candidate got no more turns, where that says something."""
     if trial.race.result.verdict is not None:
         return ""
+    if trial.race.result.crawls:
+        return "given up after its first block, many times slower"
     if not trial.race.result.pairs:
         return "no time was left to measure it"
     return "given up, as it looked much slower" if trial.hopeless() else ""
