@@ -170,7 +170,7 @@ def new_family(profile: Profile) -> Family:
 
 def ratio_of(comparison: Comparison) -> Ratio:
     """Estimate and interval so far, as a record."""
-    interval = comparison.interval()
+    interval = comparison.recent()
     return Ratio(interval.ratio, interval.low, interval.high)
 
 
@@ -300,8 +300,8 @@ class Race:
         ]
         comparison.add(times[0] * self._length, times[1] * self._length)
         result.reference_iteration, result.candidate_iteration = times
-        result.ratio = ratio_of(comparison)
         result.pairs, result.verdict = comparison.pairs, comparison.verdict()
+        result.ratio = ratio_of(comparison)
         self._progress(result.ratio, result.pairs)
 
 
