@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,11 +13,12 @@ from hypothesis import strategies as st
 
 from hasten.instrument.proof import bounds
 from hasten.instrument.proof.deviation import compare, deviation, overall, same_bits
+from hasten.instrument.proof.random_draws import DitheredMasks, FloatDraws
 from hasten.instrument.proof.rounding import (
     BFLOAT16,
     FLOAT32,
     FLOAT64,
-    FloatDraws,
+    Format,
     Noise,
     Rounding,
     coarsest,
@@ -208,6 +211,70 @@ def test_roundings_leave_the_random_state_and_the_masks_alone() -> None:
     torch.set_rng_state(before)
 
 
+@pytest.mark.parametrize("unit", [BFLOAT16, FLOAT32])
+def test_what_a_mask_has_made_infinite_stays_so(unit: Format) -> None:
+    """Moved into something that isn't a number, it would count as no difference at all."""
+    scores = torch.randn(16, 16).masked_fill(torch.ones(16, 16).tril() == 0, -math.inf)
+    moved = Noise(unit.unit, 1).moved(scores)
+    assert torch.equal(moved.isinf(), scores.isinf()) and not moved.isnan().any()
+    with Rounding(unit, 1):
+        y = torch.softmax(scores, -1) @ torch.randn(16, 4)
+    assert y.isfinite().all()
+
+
+_ON_CPU = coarsest([torch.bfloat16], "cpu")
+_ON_CUDA = dataclasses.replace(_ON_CPU, device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("function", "aten"),
+    [
+        (lambda x: torch.softmax(x, -1), "softmax.int"),
+        (lambda x: torch.log_softmax(x, -1), "log_softmax.int"),
+        (lambda x: x.exp(), "exp"),
+        (lambda x: x.pow(3.0), "pow.Tensor_Scalar"),
+        (lambda x: x.abs().rsqrt(), "rsqrt"),
+    ],
+)
+def test_what_rounds_in_a_reduced_format_is_what_autocast_does_not_run_in_float32(
+    function: Callable[[torch.Tensor], torch.Tensor], aten: str
+) -> None:
+    x = torch.randn(64, 64)
+    y = function(x)
+    with Rounding(_ON_CPU, 1):
+        assert not torch.equal(function(x), y)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert function(x.bfloat16()).dtype == torch.bfloat16
+    if aten != "rsqrt":  # its argument rounds
+        with Rounding(_ON_CUDA, 1):
+            assert torch.equal(function(x), y)
+    assert torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{aten}", "AutocastCUDA")
+    assert not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{aten}", "AutocastCPU")
+
+
+def test_losses_run_in_float32_on_the_cpu_too() -> None:
+    logits, target = torch.randn(64, 10), torch.randint(10, (64,))
+    loss = torch.nn.functional.cross_entropy
+    with Rounding(_ON_CPU, 1):
+        moved = torch.nn.CrossEntropyLoss()(logits, target)
+    assert torch.equal(moved, loss(logits, target))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert loss(logits.bfloat16(), target).dtype == torch.float32
+
+
+def test_masks_in_a_reduced_format_keep_their_mean() -> None:
+    x = torch.ones(100_000, dtype=torch.bfloat16)
+    torch.manual_seed(0)
+    plain = torch.nn.functional.dropout(x, 0.1)
+    torch.manual_seed(0)
+    with DitheredMasks(1):
+        dithered = torch.nn.functional.dropout(x, 0.1)
+    assert torch.equal(plain != 0, dithered != 0)
+    kept = dithered[dithered != 0].double()
+    assert set(kept.tolist()) == {1.109375, 1.1171875}
+    assert float(plain.double().max()) == 1.109375 and abs(float(kept.mean()) * 0.9 - 1) < 1e-4
+
+
 @pytest.mark.parametrize("size", [5, 17, 1000])
 def test_random_numbers_are_the_same_in_every_format(size: int) -> None:
     found = []
@@ -221,9 +288,9 @@ def test_random_numbers_are_the_same_in_every_format(size: int) -> None:
 
 
 def test_the_coarsest_format_counts() -> None:
-    assert coarsest([torch.float32, None], "cpu") is FLOAT32
-    assert coarsest([torch.float32, torch.bfloat16], "cpu") is BFLOAT16
-    assert coarsest([torch.float64], "cpu") is FLOAT64
+    assert coarsest([torch.float32, None], "cpu").unit == FLOAT32.unit
+    assert coarsest([torch.float32, torch.bfloat16], "cpu").unit == BFLOAT16.unit
+    assert coarsest([torch.float64], "cpu").unit == FLOAT64.unit
 
 
 # --- nested values --------------------------------------------------------------------------

@@ -174,7 +174,7 @@ def applies(fault: str, kind: str) -> bool:
     if fault in ("stale_statistics", "other_momentum"):
         return kind in ("cnn", "resnet", "gan")
     if fault in ("other_masks", "same_masks_always"):
-        return kind in ("dropout", "vae", "lstm", "gpt", "untied")
+        return kind in ("dropout", "vae", "lstm", "gpt", "untied", "handmade")
     return True
 
 
@@ -194,8 +194,16 @@ def prove(script: Script, fault: str, setting: dict[str, Any], **options: Any) -
 
 PRECISIONS = {"float32": {}, "bf16": {"amp-bf16": "bfloat16"}}
 QUICK = {"cnn", "lstm", "vae"}
+
+
+def _slow(fault: str, kind: str) -> bool:
+    return kind not in QUICK and (fault, kind) != ("scaled_gradient", "handmade")
+
+
 CASES = [
-    pytest.param(fault, kind, id=f"{fault}-{kind}", marks=[] if kind in QUICK else pytest.mark.slow)
+    pytest.param(
+        fault, kind, id=f"{fault}-{kind}", marks=pytest.mark.slow if _slow(fault, kind) else []
+    )
     for fault in BROKEN
     for kind in KINDS
     if applies(fault, kind)

@@ -1,4 +1,4 @@
-"""Twelve kinds of models with one training iteration each, for the tests of the proof."""
+"""Kinds of models with one training iteration each, for the tests of the proof."""
 
 from __future__ import annotations
 
@@ -166,13 +166,35 @@ class Block(nn.Module):
         return x + self.drop(self.mlp(self.norm2(x)))
 
 
+class ByHand(nn.Module):
+    """A causal block as minGPT writes it: softmax of a masked product, GELU from pow and tanh."""
+
+    def __init__(self, width: int, causal: bool, dropout: float) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.drop, self.causal = nn.Dropout(dropout), causal
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        b, t, c = x.shape
+        q, k, v = self.qkv(self.norm1(x)).view(b, t, 3, 4, c // 4).permute(2, 0, 3, 1, 4)
+        scores = (q @ k.transpose(-2, -1)) * (c // 4) ** -0.5
+        hidden = torch.ones(t, t).tril() == 0
+        shares = self.drop(F.softmax(scores.masked_fill(hidden, float("-inf")), dim=-1))
+        x = x + self.drop(self.out((shares @ v).transpose(1, 2).reshape(b, t, c)))
+        h = self.up(self.norm2(x))
+        h = 0.5 * h * (1.0 + torch.tanh(0.79788456 * (h + 0.044715 * torch.pow(h, 3.0))))
+        return x + self.drop(self.down(h))
+
+
 class Gpt(nn.Module):
     """A small GPT with tied weights that returns its loss, as nanoGPT does."""
 
-    def __init__(self, tied: bool = True, dropout: float = 0.1) -> None:
+    def __init__(self, tied: bool = True, dropout: float = 0.1, block: Any = Block) -> None:
         super().__init__()
         self.tokens, self.places = nn.Embedding(101, 64), nn.Embedding(32, 64)
-        self.blocks = nn.Sequential(*[Block(64, True, dropout) for _ in range(3)])
+        self.blocks = nn.Sequential(*[block(64, True, dropout) for _ in range(3)])
         self.norm, self.head = nn.LayerNorm(64), nn.Linear(64, 101, bias=False)
         if tied:
             self.head.weight = self.tokens.weight
@@ -186,9 +208,9 @@ class Gpt(nn.Module):
         return logits, F.cross_entropy(logits.flatten(0, 1), y.flatten())
 
 
-def gpt(tied: bool = True) -> Script:
+def gpt(tied: bool = True, block: Any = Block) -> Script:
     return simple(
-        Gpt(tied),
+        Gpt(tied, block=block),
         lambda: (torch.randint(101, (8, 32)), torch.randint(101, (8, 32))),
         lambda out: out[1],
     )
@@ -366,6 +388,7 @@ KINDS: dict[str, Callable[[], Script]] = {
     "vit": vit,
     "gpt": gpt,
     "untied": lambda: gpt(tied=False),
+    "handmade": lambda: gpt(tied=False, block=ByHand),
     "lstm": lstm,
     "vae": vae,
     "gan": gan,

@@ -18,7 +18,8 @@ from hasten.instrument.proof.bounds import (
 )
 from hasten.instrument.proof.calls import RecordedCall, Replay, replay
 from hasten.instrument.proof.deviation import overall
-from hasten.instrument.proof.rounding import FloatDraws, Format, coarsest
+from hasten.instrument.proof.random_draws import FloatDraws
+from hasten.instrument.proof.rounding import Format, coarsest
 from hasten.instrument.proof.sensitivity import (
     Differences,
     Sensitivity,
@@ -300,9 +301,12 @@ def _stream(call: RecordedCall, sides: Sides, attempt: _Attempt) -> Stream:
 def _sensitivity(call: RecordedCall, sides: Sides, unit: Format, first: Replay) -> Sensitivity:
     """Measured once for a call, a format, a reference and the present weights."""
     versions = sum(p._version for p in call.parameters.values())
-    key = (id(call), unit.name, sides.key, versions)
+    key = (id(call), unit, sides.key, versions)
     if key not in sides.measured:
-        sides.measured[key] = measure(call, unit, base=first)
+        measured = measure(call, unit, base=first)
+        if not measured.draws:
+            raise CannotJudge(f"a rounding in {unit.name} makes the script's own gradient infinite")
+        sides.measured[key] = measured
     return sides.measured[key]
 
 

@@ -15,15 +15,23 @@ subtracts a mean, and if that mean is off by a rounding, so is every entry, in t
 This is what makes the gradient of a bias before a batch norm visible: it is a sum that cancels to
 nothing, of which only the errors of that mean remain. In a reduced format sums and statistics are
 kept in float32, and one rounding of inputs and result is all there is.
+
+Which operations run in a reduced format depends on the device. Autocast runs softmax, exp, log,
+pow and the like in float32 on CUDA and leaves them alone on the CPU, where they run in whatever
+format comes in (PyTorch's documentation, "Autocast Op Reference": "CUDA Ops that can autocast to
+float32" and "CPU Ops that can autocast to float32"; the lists themselves are AT_FORALL_FP32 in
+aten/src/ATen/autocast_mode.h, and KERNEL_CPU(..., fp32) in autocast_mode.cpp; what a torch holds
+is told by `torch._C._dispatch_get_registrations_for_dispatch_key("AutocastCPU")`).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -35,10 +43,13 @@ class Format:
     Attributes:
         unit: largest relative error of one rounding; for the formats that the reference itself is
             in, one unit in the last place, since less can't be represented.
+        device: type of the device that computes in it, which decides what autocast keeps in
+            float32.
     """
 
     name: str
     unit: float
+    device: str = ""
 
     @property
     def reduced(self) -> bool:
@@ -64,7 +75,7 @@ def coarsest(dtypes: list[torch.dtype | None], device: str) -> Format:
         formats.append(TF32)
     if device == "cpu" and FLOAT32 in formats and _bf16_products():
         formats.append(BFLOAT16)
-    return max(formats, key=lambda f: f.unit)
+    return replace(max(formats, key=lambda f: f.unit), device=device)
 
 
 def _bf16_products() -> bool:
@@ -84,8 +95,10 @@ def _tf32_allowed() -> bool:
 
 #: Autocast casts the inputs of these.
 _PRODUCTS = ("mm", "conv", "linear", "scaled_dot_product", "rnn", "lstm", "gru", "addmv", "einsum")
-#: Autocast leaves these in float32, or they keep what they accumulate in float32.
+#: Autocast runs these in float32, or they keep what they accumulate in float32.
 _FULL = ("softmax", "loss", "exp", "log", "pow", "mean", "rsqrt", "var", "entropy")
+#: The same on the CPU: losses, and what LAPACK, MKL and the like have in float32 only.
+_FULL_CPU = ("loss", "entropy", "kl_div", "prod", "cdist", "grid_sampler", "fft", "linalg")
 #: These round nothing.
 _MOVES = ("empty", "zeros", "ones", "full", "rand", "clone", "_to_copy", "detach", "view", "lift")
 
@@ -104,14 +117,30 @@ class Rounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._format = unit
         self._noise = Noise(unit.unit, seed)
         self._kinds: dict[Any, tuple[bool, bool]] = {}
+        self._cpu = unit.reduced and unit.device == "cpu"
+        self._losses = _Losses()
+
+    def __enter__(self) -> Any:
+        """Round from here on."""
+        if self._cpu:
+            self._losses.__enter__()  # type: ignore[no-untyped-call]
+        return super().__enter__()  # type: ignore[no-untyped-call]
+
+    def __exit__(self, *error: Any) -> None:
+        """Round no more."""
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        if self._cpu:
+            self._losses.__exit__(*error)  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         """Run one operation and round what it gives."""
         if func not in self._kinds:
-            self._kinds[func] = _kind(func, self._format.reduced)
+            self._kinds[func] = _kind(func, self._format.reduced, self._cpu)
         product, rounds = self._kinds[func]
+        if self._losses.depth:
+            return func(*args, **(kwargs or {}))
         if rounds and not self._format.reduced:
             return self._added_up(func, args, kwargs or {})
         if product and self._format.reduced:
@@ -173,7 +202,28 @@ class Rounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return (*pytree.tree_map(move, args[:last]), *args[last:])
 
 
-def _kind(func: Any, reduced: bool) -> tuple[bool, bool]:
+class _Losses(TorchFunctionMode):
+    """How deep the running code is in losses of torch, which the CPU's autocast runs in float32.
+
+    Below, cross entropy is a softmax like any other.
+    """
+
+    depth = 0
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Run one function, and know while it runs whether it is a loss."""
+        name = getattr(func, "__name__", "")
+        inside = any(part in name for part in ("loss", "entropy", "kl_div"))
+        self.depth += inside
+        try:
+            return func(*args, **(kwargs or {}))
+        finally:
+            self.depth -= inside
+
+
+def _kind(func: Any, reduced: bool, cpu: bool = False) -> tuple[bool, bool]:
     """Whether an operation is a product of matrices, and whether its result is rounded."""
     name = _name(func)
     fresh = not func._schema.is_mutable and all(r.alias_info is None for r in func._schema.returns)
@@ -181,8 +231,8 @@ def _kind(func: Any, reduced: bool) -> tuple[bool, bool]:
     exempt = any(part in name for part in _MOVES)
     if reduced and not product:
         # A sum over all is a loss; over some dimensions, the gradient of a bias.
-        whole = name == "sum" and func._schema.overload_name == ""
-        exempt = exempt or whole or any(part in name for part in _FULL)
+        whole = name in ("sum", "mean") and func._schema.overload_name == ""
+        exempt = exempt or whole or any(part in name for part in (_FULL_CPU if cpu else _FULL))
     # Statistics that a normalisation saves are kept in float32 and cancel against each other.
     exempt = exempt or ("norm" in name and not name.endswith("backward") and reduced)
     return product, fresh and not exempt
@@ -259,7 +309,9 @@ class Noise:
         noise.uniform_(
             -times * self._unit, times * self._unit, generator=self._generator(value.device)
         )
-        return torch.addcmul(value.to(wide), value.to(wide), noise).to(value.dtype)
+        # What a mask has made infinite stays so: infinity less a part of it is not a number.
+        changes = noise.mul_(value).nan_to_num_(0.0, 0.0, 0.0)
+        return changes.add_(value).to(value.dtype)
 
     def move(self, tensor: torch.Tensor) -> None:
         """The same in place."""
@@ -283,48 +335,3 @@ class Noise:
             generator = torch.Generator(device).manual_seed(self._seed)
             self._generators[device] = generator
         return self._generators[device]
-
-
-class FloatDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Draws random numbers in float32 whatever format is asked for, then casts them.
-
-    `randn_like` of a bfloat16 tensor gives other numbers than of a float32 one; with this, both
-    get the same and only the rounding differs.
-    """
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        """Run one operation, in float32 when it draws."""
-        kwargs = dict(kwargs or {})
-        # Attention is a random operation too, but hands its backward more than what it drew.
-        if torch.Tag.nondeterministic_seeded not in func.tags or "product" in str(func):
-            return func(*args, **kwargs)
-        if func._schema.is_mutable:
-            target = args[0]
-            if isinstance(target, torch.Tensor) and target.dtype in _REDUCED:
-                drawn = func(target.float(), *args[1:], **kwargs)
-                return target.copy_(drawn)
-            return func(*args, **kwargs)
-        dtypes = {a.dtype for a in args if isinstance(a, torch.Tensor)} | {kwargs.get("dtype")}
-        if not dtypes & _REDUCED:
-            return func(*args, **kwargs)
-        narrow = next(d for d in dtypes if d in _REDUCED)
-        if kwargs.get("dtype") in _REDUCED:
-            kwargs["dtype"] = torch.float32
-        wide = pytree.tree_map(_widened, args)
-        result = func(*wide, **kwargs)
-        return pytree.tree_map(lambda t: _narrowed(t, narrow), result)
-
-
-_REDUCED = {torch.bfloat16, torch.float16}
-
-
-def _widened(value: Any) -> Any:
-    reduced = isinstance(value, torch.Tensor) and value.dtype in _REDUCED
-    return value.float() if reduced else value
-
-
-def _narrowed(value: Any, dtype: torch.dtype) -> Any:
-    wide = isinstance(value, torch.Tensor) and value.dtype == torch.float32
-    return value.to(dtype) if wide else value

@@ -6,7 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ from hasten.instrument.proof.bounds import (
 )
 from hasten.instrument.proof.calls import RecordedCall, Replay, replay
 from hasten.instrument.proof.deviation import compare
+from hasten.instrument.proof.random_draws import DitheredMasks
 from hasten.instrument.proof.rounding import Format, Noise, Rounding
 
 DRAWS = 3
@@ -50,6 +51,12 @@ class Differences:
         """Whether everything is the same to the bit."""
         every = (self.outputs, self.gradients, self.updates)
         return all(d.equal for part in every for d in part.values())
+
+    @property
+    def finite(self) -> bool:
+        """Whether nothing became infinite or not a number that wasn't so before."""
+        every = (self.outputs, self.gradients, self.updates)
+        return all(d.bad <= d.reference_bad for part in every for d in part.values())
 
 
 def differences(a: Replay, b: Replay, unit: Format) -> Differences:
@@ -102,7 +109,8 @@ def measure(
         draws = [
             differences(_rounded(call, unit, k), base, unit) for k in range(start, start + count)
         ]
-    return Sensitivity(unit, draws)
+    # What isn't finite would count as no difference at all.
+    return Sensitivity(unit, [draw for draw in draws if draw.finite])
 
 
 @contextmanager
@@ -168,11 +176,22 @@ def fine_checks(
     while len(fine.seen) <= _MOST_PAIRS and not fine.enough and time.monotonic() < end:
         seed = len(fine.seen)
         candidate()
-        seen = _moved(call, fine.unit, seed, mode() if mode else None).gradients
+        seen = _moved(call, fine.unit, seed, _as_drawn(call, seed, mode)).gradients
         reference()
         base = _moved(call, fine.unit, seed).gradients
         fine.add(compare(seen, base), _drawn(call, fine.unit, seed, base))
     return fine.checks()
+
+
+@contextmanager
+def _as_drawn(call: RecordedCall, seed: int, mode: Callable[[], Any] | None) -> Iterator[None]:
+    """What a candidate is replayed in: its mode, and masks whose one rounding is averaged out."""
+    with ExitStack() as stack:
+        if mode is not None:
+            stack.enter_context(mode())
+        if call.root.reduced is not None and not call.root.compiled:
+            stack.enter_context(DitheredMasks(7000 + seed))
+        yield
 
 
 def _drawn(
