@@ -56,6 +56,16 @@ def test_what_fits() -> None:
     assert fit([used(n, 500, 900) for n in (8, 16)]).largest(10_000) is None
 
 
+def test_what_allocators_keep_grows_with_the_batch() -> None:
+    """Half as much as the tensors; a single size that took more lifts the whole line."""
+    points = [used(n, 10 * n, resident=1000 + 15 * n + 7 * (n == 16)) for n in (8, 16, 32)]
+    model = fit(points)
+    assert model.around_per_sample == pytest.approx(5, abs=0.5)
+    assert all(model.total(p.batch_size or 0) >= p.resident - 1e-6 for p in points)
+    assert model.total(320) == pytest.approx(1000 + 15 * 320, rel=0.05)
+    assert model.largest(10_000) == pytest.approx(8000 / 15, rel=0.05)
+
+
 def test_sizes_with_other_allocations_are_described_by_their_peaks() -> None:
     model = fit([used(8, 100, 180), used(16, 260), used(32, 420, 300, 20)])
     assert not model.aligned

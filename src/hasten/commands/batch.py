@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import click
 
@@ -16,6 +16,9 @@ from hasten.commands.program import (
     shield_option,
     timeout_option,
 )
+
+if TYPE_CHECKING:
+    from hasten.tuning.batch_records import Measured
 
 
 class Sizes(click.ParamType):  # type: ignore[type-arg]
@@ -81,7 +84,12 @@ class Memory(click.ParamType):  # type: ignore[type-arg]
     "--output",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="With --fit-memory: write what makes it fit as a plan, for hasten run --plan PATH.",
+    help="With --fit-memory or --allow statistics: write a plan, for hasten run --plan PATH.",
+)
+@click.option(
+    "--allow",
+    type=click.Choice(["statistics"]),
+    help="With --output: the plan may change the batch size, and learning rates with it.",
 )
 @json_option
 @shield_option
@@ -91,6 +99,7 @@ def command(
     sizes: tuple[int, ...],
     fit_memory: int | None,
     output: Path | None,
+    allow: str | None,
     as_json: bool,
     shield: str,
     timeout: float,
@@ -107,22 +116,23 @@ def command(
 
     arguments = script_arguments(module, argv)
     check(arguments)
-    from hasten.plan import dump, writable
+    from hasten.plan import writable
     from hasten.report.batches import render
     from hasten.tuning.batch_document import document
     from hasten.tuning.batch_records import BatchRequest
     from hasten.tuning.batches import measure
-    from hasten.tuning.plans import plan_of
 
     if output is not None:
-        if fit_memory is None:
-            raise click.UsageError("--output goes with --fit-memory")
+        if fit_memory is None and allow is None:
+            raise click.UsageError("--output goes with --fit-memory or --allow statistics")
         writable(output)
+    elif allow is not None:
+        raise click.UsageError("--allow goes with --output: by itself hasten batch changes nothing")
     request = BatchRequest(arguments, find(arguments), budget, sizes, fit_memory, shield, timeout)
-    measured = measure(request, lambda text: click.echo(f"hasten: {text}", err=True))
+    measured = measure(request, _say)
     found = document(measured)
-    if output is not None and found["savings"] and (setting := found["savings"]["setting"]):
-        dump(plan_of(arguments, measured.profile, setting), output)
+    if output is not None:
+        _write(arguments, measured, allow is not None, output)
     if as_json:
         import json
 
@@ -130,3 +140,25 @@ def command(
         return 0
     click.echo(render(found), nl=False)
     return 0
+
+
+def _say(text: str) -> None:
+    click.echo(f"hasten: {text}", err=True)
+
+
+def _write(arguments: tuple[str, ...], measured: Measured, statistics: bool, path: Path) -> None:
+    """Write what makes it fit, or else the advised batch size where that is allowed; say which."""
+    from hasten.plan import dump
+    from hasten.tuning.batch_advice import changing
+    from hasten.tuning.fitting import best
+    from hasten.tuning.plans import plan_of
+
+    saving = best(measured.savings, measured.limit)
+    setting = saving.setting if saving is not None else {}
+    if not setting and statistics:
+        setting = changing(measured)
+    if not setting:
+        _say(f"no plan written to {path}: there is nothing to change")
+        return
+    dump(plan_of(arguments, measured.profile, setting), path)
+    _say(f"plan written to {path}; next: hasten run --plan {path} {' '.join(arguments)}")

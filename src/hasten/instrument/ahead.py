@@ -16,7 +16,12 @@ def ahead(conductor: Conductor, setting: Setting) -> None:
     if isinstance(wanted := setting.get("batch-size"), dict):
         from hasten.instrument.seams.batch_size import BatchSizes
 
-        BatchSizes(wanted).install()
+        sizes = BatchSizes(wanted)
+        sizes.install()
+        if factors := wanted.get("lr"):
+            from hasten.instrument.seams.rates import ScaledRates
+
+            ScaledRates(factors, lambda: sizes.changed > 0).install()
     early: dict[str, Any] = {name: setting[name] for name in _MEMORY if name in setting}
     if early:
         from hasten.instrument.seams.early import EarlyCalls

@@ -43,6 +43,7 @@ from hasten.verification import Follow
 
 _WARMUP_LIMIT = 64  # uncounted iterations after a switch, at most
 
+_RESIZED = "batch-size"  # in force, or not, since the loader was built
 _NAMES = (*PHASES, "copy")  # of phases by their index; the last one in a diagnosis only
 
 Steps = Generator[None, Iteration, Any]
@@ -300,6 +301,8 @@ def follow(conductor: Conductor, setting: dict[str, Any], expected: dict[str, st
         _say(f"{name} from the plan can't be applied here: its seam was not found")
     if keeping.UNIT in usable and seams.loader is not None and seams.loader.items.trouble:
         _say(f"{keeping.UNIT} does nothing here: {seams.loader.items.trouble}")
+    if _RESIZED in usable and (idle := units[_RESIZED].took_effect(seams, usable[_RESIZED])):
+        _say(f"{_RESIZED} does nothing here: {idle}")
     now = fingerprint(_profile(conductor, [], 1))
     for key in ("loader", "model", "optimizer"):
         if expected.get(key, now[key]) != now[key]:

@@ -68,8 +68,9 @@ def _memory(document: dict[str, Any]) -> Iterator[str]:
         return
     aligned = "" if memory["aligned"] else "; sizes differ in their allocations"
     yield (
-        f"memory: {size(memory['fixed'])} and {size(memory['per_sample'])} a sample, "
-        f"{size(memory['around'])} around tensors (residual {memory['residual']:.1%}{aligned})"
+        f"memory: tensors take {size(memory['fixed'])} and {size(memory['per_sample'])} a sample "
+        f"(residual {memory['residual']:.1%}{aligned}), what is around them "
+        f"{size(memory['around'])} and {size(memory['around_per_sample'])} a sample"
     )
     largest, limit = document["largest"], size(document["limit"])
     if largest == 0:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hasten.records import OptimizerFacts
+from hasten.optimisations.memory.batch_size import sized
+from hasten.records import OptimizerFacts, Setting
 from hasten.tuning.batch_records import Measured, Point
 from hasten.tuning.noise_scale import relative_time
 
@@ -27,6 +28,7 @@ class Advice:
         times: time to a loss by size, relative to the script's own.
         rule: what becomes of the learning rate, in a sentence.
         factor: by which to multiply it for `best`.
+        factors: the same for each optimizer, by its class.
     """
 
     knee: int | None
@@ -37,6 +39,7 @@ class Advice:
     times: dict[int, float]
     rule: str
     factor: float
+    factors: dict[str, float]
 
 
 def advise(found: Measured) -> Advice:
@@ -49,7 +52,7 @@ def advise(found: Measured) -> Advice:
     noise = found.noise
     if noise is None or noise.samples is None or not any(p.size == found.own for p in points):
         rule, factor = learning_rate(found.profile.optimizers, 1.0)
-        return Advice(knee, None, 1.0, None, None, {}, rule, factor)
+        return Advice(knee, None, 1.0, None, None, {}, rule, factor, {})
     times = times_to_loss(points, found, noise.samples)
     best = _soonest(times, found.own)
     rule, factor = learning_rate(found.profile.optimizers, best / found.own)
@@ -62,7 +65,16 @@ def advise(found: Measured) -> Advice:
         times=times,
         rule=rule,
         factor=factor,
+        factors=learning_rates(found.profile.optimizers, best / found.own),
     )
+
+
+def changing(found: Measured) -> Setting:
+    """What a plan holds for the advised batch size, and learning rates by the rule; or nothing."""
+    advice, loader = advise(found), found.profile.loader
+    if advice.best is None or advice.best == found.own or loader is None:
+        return {}
+    return {"batch-size": {**sized(loader, advice.best), "lr": dict(advice.factors)}}
 
 
 def times_to_loss(points: list[Point], found: Measured, noise: float | None) -> dict[int, float]:
@@ -85,6 +97,20 @@ def learning_rate(optimizers: tuple[OptimizerFacts, ...], ratio: float) -> tuple
     Adaptive Gradient Algorithms" (2022).
     """
     name = optimizers[0].name if optimizers else ""
-    if any(known in name.lower() for known in _ADAPTIVE):
-        return f"with the square root of the batch size, as {name} is adaptive", ratio**0.5
-    return f"in proportion to the batch size{f', as it is {name}' if name else ''}", ratio
+    factor = _factor(name, ratio)
+    if _adaptive(name):
+        return f"with the square root of the batch size, as {name} is adaptive", factor
+    return f"in proportion to the batch size{f', as it is {name}' if name else ''}", factor
+
+
+def learning_rates(optimizers: tuple[OptimizerFacts, ...], ratio: float) -> dict[str, float]:
+    """The factor of each optimizer, by its class, for a batch `ratio` times as large."""
+    return {facts.name: round(_factor(facts.name, ratio), 6) for facts in optimizers}
+
+
+def _factor(name: str, ratio: float) -> float:
+    return float(ratio**0.5 if _adaptive(name) else ratio)
+
+
+def _adaptive(name: str) -> bool:
+    return any(known in name.lower() for known in _ADAPTIVE)

@@ -68,6 +68,7 @@ def _memory(found: Measured) -> dict[str, Any] | None:
         "fixed": fixed,
         "per_sample": per_sample,
         "around": model.around,
+        "around_per_sample": model.around_per_sample,
         "residual": model.residual,
         "aligned": model.aligned,
         "sizes": list(model.sizes),
@@ -108,6 +109,7 @@ def _advice(found: Measured, advice: Advice) -> dict[str, Any]:
         "how": how(found, best),
         "learning_rate_rule": advice.rule,
         "learning_rate_factor": advice.factor,
+        "learning_rate_factors": advice.factors,
     }
 
 

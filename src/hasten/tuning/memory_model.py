@@ -6,12 +6,16 @@ over batch size, found from a few small sizes, and the peak of a larger batch is
 all these lines. That also tells peaks that no small batch shows: where a small one is highest when
 all gradients are there, a large one is highest at the end of the forward pass. Where sizes differ
 in their allocations, a part of the iteration is described by its peak alone.
+
+What the process takes beyond tensors is a line over batch size as well: interpreter and libraries,
+and what allocators can't give back, which grows with what they are asked for (half as much again
+as the tensors was seen on the CPU).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +34,8 @@ class MemoryModel:
     Attributes:
         fixed: bytes at each moment of an iteration that the batch has no part in.
         per_sample: bytes at each moment that every sample adds.
-        around: what the process takes beyond tensors: interpreter, libraries, fragments.
+        around: what the process takes beyond tensors whatever the batch: interpreter, libraries.
+        around_per_sample: what every sample adds to that: fragments, scratch of libraries, workers.
         residual: largest relative error of the peak on the sizes that it was made from.
         sizes: those.
         aligned: whether all sizes made the same allocations.
@@ -39,6 +44,7 @@ class MemoryModel:
     fixed: Lines
     per_sample: Lines
     around: float
+    around_per_sample: float
     residual: float
     sizes: tuple[int, ...]
     aligned: bool
@@ -49,7 +55,11 @@ class MemoryModel:
 
     def total(self, size: int) -> float:
         """Bytes that the process takes."""
-        return self.tensors(size) + self.around
+        return self.tensors(size) + self.beyond(size)
+
+    def beyond(self, size: int) -> float:
+        """Bytes that it takes beyond tensors."""
+        return self.around + self.around_per_sample * size
 
     def line(self, size: int) -> tuple[float, float]:
         """Fixed part and bytes for each sample at the moment where this size peaks."""
@@ -59,12 +69,13 @@ class MemoryModel:
     def largest(self, limit: float) -> int | None:
         """The largest batch that fits with a margin; None: any does, 0: none does."""
         room = limit * (1 - MARGIN) - self.around
-        if np.max(self.fixed + self.per_sample) > room:
+        each = self.per_sample + self.around_per_sample
+        if np.max(self.fixed + each) > room:
             return 0
-        grows = self.per_sample > 0
+        grows = each > 0
         if not grows.any():
             return None
-        return int(np.min((room - self.fixed[grows]) / self.per_sample[grows]))
+        return int(np.min((room - self.fixed[grows]) / each[grows]))
 
 
 def fit(measured: Sequence[MemoryUsed]) -> MemoryModel:
@@ -81,10 +92,12 @@ def fit(measured: Sequence[MemoryUsed]) -> MemoryModel:
     curves, aligned = _curves(points)
     per_sample, fixed = np.polyfit(np.asarray(sizes, dtype=float), curves, 1)
     seen = curves.max(axis=1)
+    around, each = _around(sizes, np.asarray([float(taken(used)) for used in points]) - seen)
     model = MemoryModel(
         fixed=fixed,
         per_sample=np.maximum(per_sample, 0.0),
-        around=max(float(taken(used)) - peak for used, peak in zip(points, seen, strict=True)),
+        around=around,
+        around_per_sample=each,
         residual=0.0,
         sizes=tuple(sizes),
         aligned=aligned,
@@ -92,9 +105,14 @@ def fit(measured: Sequence[MemoryUsed]) -> MemoryModel:
     errors = [
         abs(model.tensors(n) - peak) / peak for n, peak in zip(sizes, seen, strict=True) if peak
     ]
-    return MemoryModel(
-        model.fixed, model.per_sample, model.around, max(errors), model.sizes, aligned
-    )
+    return replace(model, residual=max(errors, default=0.0))
+
+
+def _around(sizes: list[int], beyond: Lines) -> tuple[float, float]:
+    """The line over batch size that what is taken beyond tensors stays below, on these sizes."""
+    numbers = np.asarray(sizes, dtype=float)
+    each = max(0.0, float(np.polyfit(numbers, beyond, 1)[0]))
+    return float(np.max(beyond - each * numbers)), each
 
 
 def _curves(points: list[MemoryUsed]) -> tuple[Lines, bool]:

@@ -29,5 +29,13 @@ def plan_of(arguments: tuple[str, ...], profile: Profile, setting: Setting) -> P
         script=" ".join(arguments[:2]) if module else arguments[0],
         arguments=arguments[2:] if module else arguments[1:],
         setting=dict(setting),
-        fingerprint={**fingerprint(profile), "device": device},
+        fingerprint={**fingerprint(_resized(profile, setting)), "device": device},
     )
+
+
+def _resized(profile: Profile, setting: Setting) -> Profile:
+    """The profile as the plan leaves it: with the batch size that a run of it will show."""
+    wanted = setting.get("batch-size")
+    if not isinstance(wanted, dict) or profile.loader is None:
+        return profile
+    return replace(profile, loader=replace(profile.loader, batch_size=wanted["size"]))

@@ -134,12 +134,19 @@ def alive(parameters: Iterable[torch.Tensor]) -> int:
     sizes: dict[int, int] = {}
     held = [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor)]
     held += [p.grad for p in parameters if p.grad is not None]
-    for tensor in held:
-        with suppress(RuntimeError, NotImplementedError):  # sparse, fake, or a subclass without
+    for tensor in [part for whole in held for part in _parts_of(whole)]:
+        with suppress(RuntimeError, NotImplementedError):  # fake, or a subclass without any
             if tensor.device.type == "cpu" and tensor.layout == torch.strided:
                 storage = tensor.untyped_storage()
                 sizes[storage.data_ptr()] = storage.nbytes()
     return sum(sizes.values())
+
+
+def _parts_of(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The tensors with storage that a tensor consists of: of a sparse one, indices and values."""
+    if tensor.layout == torch.sparse_coo:
+        return tensor._indices(), tensor._values()
+    return (tensor,)
 
 
 # --- physical memory ------------------------------------------------------------------------------

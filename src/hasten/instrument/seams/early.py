@@ -16,6 +16,7 @@ from torch import nn
 
 from hasten.instrument import patching
 from hasten.instrument.seams.blocks import Blocks
+from hasten.instrument.seams.recomputing import recomputing
 from hasten.instrument.seams.root import is_compiled
 from hasten.instrument.seams.splitting import Splitting
 
@@ -56,7 +57,7 @@ class EarlyCalls:
             blocks.set(None)
 
     def _call(self, module: nn.Module, original: Call, args: tuple[Any, ...], kwargs: Any) -> Any:
-        inside = getattr(self._inside, "now", False)
+        inside = getattr(self._inside, "now", False) or recomputing()
         if inside or not torch.is_grad_enabled() or not module.training or is_compiled(module):
             return original(module, *args, **kwargs)
         self._inside.now = True
@@ -64,7 +65,8 @@ class EarlyCalls:
             splitting = self._seam(module)
             if splitting is None or not splitting.on:
                 return original(module, *args, **kwargs)
-            return splitting.call(lambda *a, **k: original(module, *a, **k), args, kwargs)
+            # Not `original`: by the time of the backward pass it may lead to the seam of roots.
+            return splitting.call(module._compiled_call_impl or module._call_impl, args, kwargs)
         finally:
             self._inside.now = False
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -17,6 +18,14 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 Call = Callable[..., Any]
+
+#: Backward passes run in threads of their own on accelerators.
+_recomputing = threading.local()
+
+
+def recomputing() -> bool:
+    """Whether this thread is computing a call once more: nothing may be changed about it."""
+    return getattr(_recomputing, "depth", 0) > 0
 
 
 class Drawn:
@@ -62,6 +71,7 @@ def recomputed(module: torch.nn.Module, run: Call, args: tuple[Any, ...], kwargs
 def _as_then(holders: list[torch.nn.Module], then: Drawn) -> Iterator[None]:
     """Draw again what was drawn, and write into copies of the buffers."""
     now, buffers = Drawn(), [dict(m._buffers) for m in holders]
+    _recomputing.depth = getattr(_recomputing, "depth", 0) + 1
     try:
         for module in holders:
             for name, buffer in module._buffers.items():
@@ -69,6 +79,7 @@ def _as_then(holders: list[torch.nn.Module], then: Drawn) -> Iterator[None]:
         then.put()
         yield
     finally:
+        _recomputing.depth -= 1
         for module, own in zip(holders, buffers, strict=True):
             module._buffers.update(own)
         now.put()

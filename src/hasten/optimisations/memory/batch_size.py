@@ -3,8 +3,10 @@
 What it does
     The training loader is built with another batch size, in a new process, so that its length,
     schedules and logs agree with what is trained. Optimizer steps become fewer or more by the
-    same factor. The learning rate stays the script's; `hasten batch` says by which rule and factor
-    it is usually changed.
+    same factor. `hasten batch` says by which rule and factor the learning rate is usually changed:
+    in proportion to the batch, by the square root for Adam and its kin. A plan that it writes with
+    `--allow statistics` also holds these factors (`lr`, by optimizer): each step is then made with
+    so many times the rate that the script has set.
 
 Why it is faster
     A larger batch uses cores, caches and above all GPUs better, and spreads what each iteration
@@ -17,8 +19,8 @@ When it helps
     both. Custom batch samplers, and loaders that are given whole batches, are left as they are.
 
 Numerics
-    Class `statistics`: other batches are other training. It is never part of a plan unless
-    `--allow statistics` is given.
+    Class `statistics`: other batches are other training. It is part of a plan only by
+    `hasten batch --allow statistics --output PATH`.
 
 Example
     loader = DataLoader(dataset, batch_size=96, shuffle=True)
@@ -89,6 +91,14 @@ class BatchSize(Optimisation):
             number = value[name]
             if isinstance(number, bool) or not isinstance(number, int) or number < 1:
                 raise ValueError(f"a whole number above 0 for {name}")
+        rates = value.get("lr", {})
+        if not isinstance(rates, dict) or not all(_factor(factor) for factor in rates.values()):
+            raise ValueError("numbers above 0 for lr, by the optimizer's class")
+
+
+def _factor(value: Value) -> bool:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and 0 < value < float("inf")
 
 
 def unsizable(loader: LoaderFacts) -> str:
