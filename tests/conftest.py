@@ -105,7 +105,8 @@ def _variables(before: dict[str, str]) -> list[str]:
 
 
 def _threads(before: set[threading.Thread]) -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread not in before]
+    new = [thread.name for thread in threading.enumerate() if thread not in before]
+    return [name for name in new if name != "tqdm_monitor"]  # of a bar that torch.compile has
 
 
 def _processes(mark: str, before: set[int]) -> list[str]:

@@ -127,7 +127,9 @@ def test_one_line_below_the_scripts_own_words(
     assert_nothing_left(project, "train.py")
 
 
-@pytest.mark.parametrize(("iterations", "status"), [(5, 2), (120, 0)])
+@pytest.mark.parametrize(
+    ("iterations", "status"), [(5, 2), pytest.param(120, 0, marks=pytest.mark.slow)]
+)
 def test_a_script_that_ends_early_is_repeated(project: Path, iterations: int, status: int) -> None:
     got, lines, _ = tune(project, f"{TRAINER}train({iterations})\n", "--repeat", "train.py")
     assert got == status, lines

@@ -64,7 +64,9 @@ def shape(checkpoint: dict[str, Any]) -> Any:
     return type(checkpoint), checkpoint if isinstance(checkpoint, (bool, type(None))) else ""
 
 
-@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize(
+    "name", ["layout", "precision", pytest.param("compiled", marks=pytest.mark.slow)]
+)
 def test_it_resumes(tmp_path: Path, name: str) -> None:
     (plain := tmp_path / "plain").mkdir()
     python(str(SCRIPT), "save", str(plain / "checkpoint.pt"), "usual", cwd=plain)

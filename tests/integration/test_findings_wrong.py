@@ -115,7 +115,14 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 @pytest.mark.parametrize(
-    "script", ["healthy_finetune.py", "healthy_gan.py", "finding_graph_kept.py"]
+    "script",
+    [
+        "healthy_finetune.py",
+        *(
+            pytest.param(s, marks=pytest.mark.slow)
+            for s in ("healthy_gan.py", "finding_graph_kept.py")
+        ),
+    ],
 )
 def test_observing_changes_no_bit(script: str) -> None:
     """What a script prints, its losses above all, is the same with all observers."""

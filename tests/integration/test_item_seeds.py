@@ -15,7 +15,11 @@ from hasten.records import Profile, Proof, Prove, Watch
 from hasten.tuning.process import Child
 
 SCRIPT = Path(__file__).parent.parent / "scripts" / "random_items.py"
-WORKERS = (0, 1, 2, 4)
+WORKERS = [
+    pytest.param(1, marks=pytest.mark.slow),
+    2,
+    pytest.param(4, marks=pytest.mark.slow),
+]
 
 
 def run(folder: Path, plan: str, *arguments: str) -> list[str]:
@@ -49,14 +53,14 @@ def test_epochs_and_items_differ(without_workers: list[str]) -> None:
     assert len({line.split()[-2] for line in without_workers}) == 12
 
 
-@pytest.mark.parametrize("workers", [n for n in WORKERS if n])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_the_scripts_own_workers_change_nothing(
     without_workers: list[str], tmp_path: Path, workers: int
 ) -> None:
     assert run(tmp_path, SEEDED, str(workers), "2") == without_workers
 
 
-@pytest.mark.parametrize("workers", [n for n in WORKERS if n])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_workers_of_a_plan_change_nothing(
     without_workers: list[str], tmp_path: Path, workers: int
 ) -> None:

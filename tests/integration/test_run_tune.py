@@ -29,7 +29,7 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return done
 
 
-@pytest.mark.parametrize("epochs", ["60", "3"])
+@pytest.mark.parametrize("epochs", ["40", "3"])
 def test_weights_and_random_state_are_those_of_plain_python(tmp_path: Path, epochs: str) -> None:
     plan = tmp_path / "found.toml"
     plain = run(str(SCRIPT), "--epochs", epochs, cwd=tmp_path)
@@ -45,6 +45,6 @@ def test_weights_and_random_state_are_those_of_plain_python(tmp_path: Path, epoc
 def test_rounding_is_tried_when_it_is_allowed(tmp_path: Path) -> None:
     plan = tmp_path / "found.toml"
     tuning = ["-m", "hasten", "run", "--tune", "--allow", "rounding", "--budget", "8"]
-    done = run(*tuning, "--plan", str(plan), str(SCRIPT), "--epochs", "40", cwd=tmp_path)
+    done = run(*tuning, "--plan", str(plan), str(SCRIPT), "--epochs", "24", cwd=tmp_path)
     assert "amp-bf16" in done.stderr or "fused-optimizer" in done.stderr
     assert "weights" in done.stdout

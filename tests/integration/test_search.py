@@ -43,7 +43,7 @@ def tune(env: dict[str, str], tmp_path: Path, *arguments: str) -> dict:
 
 
 def test_a_placebo_changes_nothing_and_five_percent_are_not_called_faster(with_units, tmp_path):
-    rows = tune(with_units, tmp_path, "--budget", "40", "--only", "placebo", "--only", "busy-wait")
+    rows = tune(with_units, tmp_path, "--budget", "25", "--only", "placebo", "--only", "busy-wait")
     assert rows["placebo"]["verdict"] in ("no difference", "cannot tell")
     assert rows["busy-wait"]["verdict"] in ("slower", "cannot tell", "no difference")
     assert rows["busy-wait"]["pairs"] >= 4
@@ -52,7 +52,7 @@ def test_a_placebo_changes_nothing_and_five_percent_are_not_called_faster(with_u
 
 def test_failing_candidates_are_recorded_and_the_search_goes_on(with_units, tmp_path):
     only = [word for name in (*FAILING, "placebo") for word in ("--only", name)]
-    rows = tune(with_units, tmp_path, "--budget", "20", "--timeout", "40", *only)
+    rows = tune(with_units, tmp_path, "--budget", "16", "--timeout", "20", *only)
     assert [rows[name]["verdict"] for name in FAILING] == ["failed"] * 4
     assert "view size is not compatible" in rows["raises"]["reason"]
     assert "memory" in rows["killed"]["reason"]

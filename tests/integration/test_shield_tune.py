@@ -30,9 +30,17 @@ def python_with_torch(uid: int) -> str | None:
     return python if done.stdout.strip() == str(sys.version_info[:2]) else None
 
 
-@pytest.fixture(params=["self", "other"])
-def user(request: pytest.FixtureRequest) -> int:
-    if request.param == "self":
+SHIELDS = [ShieldMode.OVERLAY.value, ShieldMode.REDIRECT.value]
+#: Each user and each shield once; the other two pairs with the slow tests.
+GROUNDS = [
+    pytest.param((user, shield), marks=() if quick else pytest.mark.slow, id=f"{shield}-{user}")
+    for user, shields in (("self", SHIELDS), ("other", SHIELDS[::-1]))
+    for shield, quick in zip(shields, (True, False), strict=True)
+]
+
+
+def uid_of(user: str) -> int:
+    if user == "self":
         return os.getuid()
     if os.getuid() != 0:
         pytest.skip("only root can become another user")
@@ -41,11 +49,12 @@ def user(request: pytest.FixtureRequest) -> int:
     return OTHER_UID
 
 
-@pytest.fixture(params=[ShieldMode.OVERLAY.value, ShieldMode.REDIRECT.value])
-def ground(request: pytest.FixtureRequest, user: int) -> Iterator[Ground]:
-    if ShieldMode(request.param) not in available_modes():
-        pytest.skip(f"this machine does not allow {request.param} mode")
-    made = Ground(user, request.param)
+@pytest.fixture(params=GROUNDS)
+def ground(request: pytest.FixtureRequest) -> Iterator[Ground]:
+    user, shield = uid_of(request.param[0]), request.param[1]
+    if ShieldMode(shield) not in available_modes():
+        pytest.skip(f"this machine does not allow {shield} mode")
+    made = Ground(user, shield)
     shutil.copy(SCRIPTS / "shield_trainer.py", made.top / "shield_trainer.py")
     (made.top / "out").mkdir()
     os.chown(made.top / "out", user, user)

@@ -52,6 +52,17 @@ def test_where_it_applies_it_is_proven_and_takes_effect(
         child.close()
 
 
+def test_a_batch_fetched_between_forward_and_backward_hides_no_gradient() -> None:
+    """There the border lies between a call and its backward pass (llama2.c trains like this)."""
+    child, _ = start("loop_ahead.py")
+    try:
+        proof = child.ask(Prove("amp-bf16", {"amp-bf16": True}), 120.0)
+        assert isinstance(proof, Proof) and proof.passed, proof
+        assert proof.figure > 0.0
+    finally:
+        child.close()
+
+
 def test_a_parameter_that_is_left_out_is_named() -> None:
     child, profile = start("unit_branches.py")
     child.close()

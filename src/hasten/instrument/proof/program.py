@@ -53,6 +53,9 @@ def _record(conductor: Conductor, kind: str) -> Generator[None, Iteration, Recor
         recording.start()
         conductor.step_observer = recording.before_step
         yield
+        if recording.waits:
+            recording.hold()
+            yield
         conductor.step_observer = None
         recording.finish()
         if not recording.lacks(kind):

@@ -54,11 +54,25 @@ class Recording:
         for root in self.roots:
             root.observer = self._observe
 
-    def finish(self) -> None:
-        """Record no more; calls whose outputs got no gradient are dropped."""
+    @property
+    def waits(self) -> bool:
+        """Whether the gradients of all calls are still to come.
+
+        A loop that fetches its next batch between forward and backward has its border there, and
+        the backward pass of a call belongs to the next iteration.
+        """
+        recorded = [call for call in self.calls if call.refused is None]
+        return bool(recorded) and not any(call.gradients for call in recorded)
+
+    def hold(self) -> None:
+        """Record no further call, but go on waiting for gradients."""
         for root, observer in self._earlier:
             root.observer = observer
         self._earlier = []
+
+    def finish(self) -> None:
+        """Record no more; calls whose outputs got no gradient are dropped."""
+        self.hold()
         for call in self.calls:
             call.close()
         for call in self.calls:
