@@ -73,7 +73,7 @@ def row(found: dict[str, Any]) -> str:
     """One line of the table."""
     start = f"| {found['name']} | {found['repository']} | "
     if "error" in found:
-        return start + f"- | - | - | - | {found['error']} |"
+        return start + f"- | - | - | - | - | {found['error']} |"
     plan = ", ".join(f"`{name}`" for name in found["plan"].get("settings", {})) or "none"
     confirmed = found["confirmed"]
     gain = "-"
@@ -84,12 +84,10 @@ def row(found: dict[str, Any]) -> str:
         for tried in found["tried"]
         if tried["verdict"] in ("refused", "failed")
     ]
-    return (
-        start
-        + f"{found['environment']['load']:.1f} | {found['baseline']['iteration_ms']:.1f} | "
-        + f"{plan} | {gain} | "
-        + ("<br>".join(others) + " |")
-    )
+    machine, iteration = found["environment"], found["baseline"]["iteration_ms"]
+    processor = str(machine["cpu"]).replace("(R)", "")
+    figures = f"{processor} | {machine['load']:.1f} | {iteration:.1f} | {plan} | {gain} | "
+    return start + figures + "<br>".join(others) + " |"
 
 
 def bound(value: float | None) -> str:
@@ -122,23 +120,32 @@ def main() -> int:
 
 def write(documents: dict[str, Any]) -> None:
     """Write the page from what is known."""
-    machine = next((d["environment"] for d in documents.values() if "environment" in d), {})
-    text = f"""# Public training scripts, unmodified
+    text = """# Public training scripts, unmodified
 
 Written by `benchmarks/real_scripts.py`; the scripts, their commits and arguments are in
-`benchmarks/corpus_scripts.py`, the stand-in data in `benchmarks/corpus_data.py`. Machine:
-{machine.get("cpu")}, {machine.get("cores")} cores, torch {machine.get("torch")}. A gain is
-the ratio that two processes in turns confirmed, with its 99 % interval; "none" means that nothing
-was measurably faster within the budget. The load is the machine's at the start: above 1, other
-work ran beside it, and on two busy cores few differences can be told.
+`benchmarks/corpus_scripts.py`, the stand-in data in `benchmarks/corpus_data.py`. A gain is the
+ratio that two processes in turns confirmed, with its 99 % interval; "none" means that nothing was
+measurably faster within the budget. The load is the machine's at the start: above 1, other work
+ran beside it, and on two busy cores few differences can be told. Both processors have
+avx512_bf16; on the Intel Xeon, a virtual one without amx, bfloat16 gains nothing.
 
-| script | from | load | ms an iteration | plan | confirmed gain | refused or failed |
-|---|---|---|---|---|---|---|
+| script | from | processor | load | ms an iteration | plan | confirmed gain | refused or failed |
+|---|---|---|---|---|---|---|---|
 """
-    rows = [row(found) for found in documents.values()]
-    commands = [f"{found['name']}: {found.get('arguments', '?')}" for found in documents.values()]
+    old_rows, old_commands = kept(OUTPUT.read_text() if OUTPUT.exists() else "", set(documents))
+    rows = old_rows + [row(found) for found in documents.values()]
+    commands = old_commands
+    commands += [f"{found['name']}: {found.get('arguments', '?')}" for found in documents.values()]
     shown = "\n".join(["```", *commands, "```"])
     OUTPUT.write_text(text + "\n".join(rows) + "\n\n## Arguments\n\n" + shown + "\n")
+
+
+def kept(page: str, measured: set[str]) -> tuple[list[str], list[str]]:
+    """Rows and arguments of a page for the scripts that were not measured again."""
+    names = set(NAMES) - measured
+    lines = page.splitlines()
+    rows = [line for line in lines if line.startswith("| ") and line.split()[1] in names]
+    return rows, [line for line in lines if line.partition(": ")[0] in names]
 
 
 if __name__ == "__main__":
