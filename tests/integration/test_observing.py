@@ -13,7 +13,8 @@ from diagnosing import SCRIPTS
 
 from hasten.diagnosis import Examined, Observed
 from hasten.instrument.shield.launch import ShieldMode
-from hasten.records import BlockDone, Examine, Message, Observe, RunBlock, Watch
+from hasten.protocol import Message
+from hasten.records import BlockDone, Examine, Observe, RunBlock, Watch
 from hasten.tuning.process import Child, Gone
 
 

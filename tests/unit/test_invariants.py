@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hasten.records import decode, encode
+from hasten.protocol import decode, encode
 from hasten.report import verification as report
 from hasten.tuning.invariants import broken, remarks, repeats, updates
 from hasten.tuning.noninferiority import judge

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from hasten import records
 from hasten.errors import HastenError
-from hasten.records import BlockDone, Message, Profile, RunBlock, Stop, decode, encode
+from hasten.protocol import Message, decode, encode
+from hasten.records import BlockDone, Profile, RunBlock, Stop
 
 VALUES = st.recursive(
     st.booleans() | st.integers(-(2**40), 2**40) | st.text(max_size=8),

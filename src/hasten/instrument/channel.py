@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 
-from hasten.records import Message, decode, encode
+from hasten.protocol import Message, decode, encode
 
 
 class Channel:

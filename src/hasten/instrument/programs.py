@@ -25,12 +25,12 @@ from hasten.instrument.fingerprint import fingerprint
 from hasten.instrument.loop import Watched, optimizer_facts, root_facts
 from hasten.instrument.recorder import Iteration
 from hasten.optimisations import compiles, discover
+from hasten.protocol import Message
 from hasten.records import (
     PHASES,
     BlockDone,
     Examine,
     Failed,
-    Message,
     Note,
     Observe,
     Profile,

@@ -9,7 +9,8 @@ from hasten.batching import GradientsSampled, MeasureMemory, MemoryUsed, SampleG
 from hasten.environment import free_memory
 from hasten.errors import HastenError
 from hasten.optimisations.memory.batch_size import sized, unsizable
-from hasten.records import LoaderFacts, Message, Profile, Setting, Watch
+from hasten.protocol import Message
+from hasten.records import LoaderFacts, Profile, Setting, Watch
 from hasten.tuning import batch_option, leftovers
 from hasten.tuning.batch_records import BatchRequest, Measured, Point
 from hasten.tuning.batch_turns import Turns

@@ -13,17 +13,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 from hasten.optimisations import discover
-from hasten.records import (
-    BlockDone,
-    Failed,
-    Message,
-    Profile,
-    Proof,
-    Prove,
-    Ratio,
-    RunBlock,
-    Setting,
-)
+from hasten.protocol import Message
+from hasten.records import BlockDone, Failed, Profile, Proof, Prove, Ratio, RunBlock, Setting
 from hasten.statistics import Comparison, Family, Verdict, block_length, block_noise
 
 _FIRST = 2  # iterations that show that a candidate works

@@ -17,17 +17,8 @@ from hasten.errors import HastenError
 from hasten.findings import Diagnosis, discover
 from hasten.findings.base import RELIEF
 from hasten.instrument.shield.launch import ShieldMode
-from hasten.records import (
-    BlockDone,
-    Examine,
-    Failed,
-    Message,
-    Observe,
-    Profile,
-    RunBlock,
-    Setting,
-    Watch,
-)
+from hasten.protocol import Message
+from hasten.records import BlockDone, Examine, Failed, Observe, Profile, RunBlock, Setting, Watch
 from hasten.tuning import leftovers
 from hasten.tuning.driver import before_training
 from hasten.tuning.process import Child, Gone

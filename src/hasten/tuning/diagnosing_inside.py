@@ -17,7 +17,8 @@ from hasten.instrument.observe.conductor import ObservingConductor
 from hasten.instrument.programs import failure, obey
 from hasten.instrument.recorder import Iteration
 from hasten.instrument.shield.launch import ShieldMode
-from hasten.records import Ended, Message
+from hasten.protocol import Message
+from hasten.records import Ended
 from hasten.tuning.diagnosing import DiagnoseRequest, Diagnosing
 from hasten.tuning.process import Child, Gone
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hasten.batching import MeasureMemory, MemoryUsed
-from hasten.records import Message, Proof, Prove, Setting, Value
+from hasten.protocol import Message
+from hasten.records import Proof, Prove, Setting, Value
 from hasten.tuning.memory_model import taken
 from hasten.tuning.process import Child, Gone
 

@@ -17,7 +17,8 @@ from typing import IO
 from hasten.instrument import launch as launching
 from hasten.instrument.shield import launch as shield
 from hasten.instrument.shield.trackers import tracker_environment
-from hasten.records import Ended, Hello, Message, Note, Setting, decode, encode
+from hasten.protocol import Message, decode, encode
+from hasten.records import Ended, Hello, Note, Setting
 from hasten.tuning import compile_cache
 
 _TAIL = 16_000  # bytes of the script's own output that are kept for an error

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 
 from hasten.errors import HastenError
 from hasten.optimisations import compiles, discover
-from hasten.records import Failed, Message, Setting
+from hasten.protocol import Message
+from hasten.records import Failed, Setting
 from hasten.tuning import invariants, leftovers
 from hasten.tuning.driver import before_training
 from hasten.tuning.noninferiority import CANNOT_TELL, WORSE, judge
