@@ -59,6 +59,7 @@ class Followed:
     no_effect: dict[str, str] = field(default_factory=dict)  # unit -> why it did nothing
     reseeded: tuple[str, ...] = ()  # the script's own seeds that were moved
     losses_an_iteration: float = 1.0  # backward passes
+    passed: int = 0  # iterations so far, told or not
 
     @property
     def losses(self) -> tuple[float, ...]:

@@ -27,7 +27,8 @@ def put_units(folder: Path) -> str:
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hasten-broken\nVersion: 1\n")
     (info / "entry_points.txt").write_text("[hasten.optimisations]\nb = hasten_broken_units\n")
-    return os.pathsep.join([str(folder / "site"), str(TESTS / "units")])
+    own = [path for path in [os.environ.get("PYTHONPATH")] if path]
+    return os.pathsep.join([str(folder / "site"), str(TESTS / "units"), *own])
 
 
 @pytest.fixture(scope="module")

@@ -137,6 +137,8 @@ def _starter(child: Any, seeding: Any = None) -> _Callback:
 
         if seeding is None:
             ended[0] = start.start_served(channel, child.observe, child.setting, child.item_seeds)
+        elif child.counters_only:
+            ended[0] = start.start_counted(channel, seeding, child.setting, child.item_seeds)
         else:
             ended[0] = start.start_followed(channel, seeding, child.item_seeds)
 

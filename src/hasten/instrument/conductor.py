@@ -107,6 +107,9 @@ class Conductor:
         self._optimizer_events.uninstall()
         patching.restore_all()  # what units have replaced for good, such as dynamo's limits
 
+    def before_block(self) -> None:
+        """A block begins, and its setting isn't in force yet."""
+
     @property
     def loop(self) -> Loop | None:
         """The training loop, once it is known."""

@@ -31,6 +31,7 @@ class ChildDescription:
         options: for it.
         pair: which seeds to start from, in mode "serve": losses and counters are kept from the
             first iteration on; None: nothing is seeded.
+        counters_only: with `pair`: only what costs nothing, so that the training can be timed.
         item_seeds: what is random in an item comes from seed, epoch and index.
         report: file to which mode "watch" writes its overhead counts at exit, or None.
     """
@@ -44,6 +45,7 @@ class ChildDescription:
     entry: str = ""
     options: dict[str, Any] = field(default_factory=dict)
     pair: int | None = None
+    counters_only: bool = False
     item_seeds: bool = False
 
 

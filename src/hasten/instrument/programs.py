@@ -184,6 +184,7 @@ def _last_loss(conductor: Conductor) -> float | None:
 def _block(conductor: Conductor, command: RunBlock) -> Generator[None, Iteration, BlockDone]:
     seams = conductor.seams
     assert seams is not None
+    conductor.before_block()
     seams.apply(command.setting)
     if seams.loader is not None:
         seams.loader.hold(command.hold_data)

@@ -76,6 +76,33 @@ def start_followed(
     return ended
 
 
+def start_counted(
+    channel: Channel, seeding: Seeding, setting: Setting, item_seeds: bool = False
+) -> Callable[[], Ended]:
+    """Serve a parent that times a plan from end to end: what costs nothing is counted beside it.
+
+    Args:
+        channel: to the parent.
+        seeding: of this process.
+        setting: what the process was started for.
+        item_seeds: what is random in an item comes from seed, epoch and index.
+
+    Returns:
+        What to say when the script comes to its end.
+    """
+    from hasten.instrument.verify.conductor import CountingConductor
+
+    conductor = CountingConductor(lambda c: serve(c, channel), seeding)
+    conductor.caches.seeds.on = item_seeds
+    conductor.install()
+    ahead(conductor, setting)
+
+    def ended() -> Ended:
+        return Ended(conductor.begun, conductor.backwards, conductor.steps)
+
+    return ended
+
+
 def _kind(observe: bool) -> type[Conductor]:
     if not observe:
         return Conductor

@@ -16,6 +16,7 @@ from hasten.optimisations import discover
 from hasten.protocol import Message
 from hasten.records import BlockDone, Failed, Profile, Proof, Prove, Ratio, RunBlock, Setting
 from hasten.statistics import Comparison, Family, Verdict, block_length, block_noise
+from hasten.verification import Follow
 
 _FIRST = 2  # iterations that show that a candidate works
 _COLD = 2  # iterations after another process had its turn
@@ -25,7 +26,7 @@ _CRAWLS = 8.0  # times the slowest watched iteration, after the warm-up: no pair
 
 #: What a search may ask for, and what it is answered. `Fresh`: the child had to be replaced for
 #: no fault of the setting, and what was in progress is void.
-Command = RunBlock | Prove
+Command = RunBlock | Prove | Follow
 
 
 @dataclass(frozen=True)

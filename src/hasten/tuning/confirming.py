@@ -2,35 +2,43 @@
 
 Both start as the real run would, so that nothing that the search has switched on and off before
 is in what is compared. While one runs its block the other stands still at an iteration border.
+
+Both start from the same seeds and count what no plan may change (`invariants`): samples, steps,
+learning rates, parameters without gradient. At the end the counts are compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 
 from hasten.diagnosis import Course
 from hasten.records import BlockDone, Ratio, Setting
 from hasten.statistics import Comparison, Family, Verdict
-from hasten.tuning.comparing import Bench, Race, Steps, new_family
+from hasten.tuning import invariants
+from hasten.tuning.comparing import Answer, Bench, Command, Race, Steps, new_family
 from hasten.tuning.trial import WORTH_IT
+from hasten.verification import Follow, Followed
 
 _PAIRS = 400
 _FEWEST = 6  # pairs behind a ratio that is quoted
 _NARROW = 1.06  # upper over lower end of an interval that is good enough to be quoted
 _ALPHA = 0.01  # chance that the quoted interval misses; there is only this one
+_CATCH_UP = 32  # iterations that one may run on to have passed as many as the other
 
 
 @dataclass
 class Confirmed:
     """What the two siblings showed.
 
-    `ratio` counts the start of each epoch as well; `problem` says why there is none.
+    `ratio` counts the start of each epoch as well; `problem` says why there is none. `broken` says
+    what the plan changes of the training, a line for each.
     """
 
     ratio: Ratio | None
     verdict: Verdict
     problem: str = ""
+    broken: tuple[str, ...] = ()
 
     @property
     def worth_it(self) -> bool:
@@ -39,7 +47,9 @@ class Confirmed:
         What had too little time for a verdict still counts if it looks faster, as the search has
         shown already that it is.
         """
-        if self.ratio is None or self.verdict in (Verdict.SLOWER, Verdict.NO_DIFFERENCE):
+        if self.broken or self.ratio is None:
+            return False
+        if self.verdict in (Verdict.SLOWER, Verdict.NO_DIFFERENCE):
             return False
         return self.verdict is Verdict.FASTER or self.ratio.ratio >= WORTH_IT
 
@@ -69,6 +79,7 @@ class Confirmation:
         self._plan = plan
         self._losses: dict[bool, list[tuple[int, float]]] = {False: [], True: []}
         self._memory = {False: 0, True: 0}
+        self._broken: tuple[str, ...] = ()
 
     def run(self) -> Steps:
         """Take turns until there is a verdict and a narrow interval, or time is up."""
@@ -76,6 +87,34 @@ class Confirmation:
         while race.result.pairs > pairs and not race.result.problem and not self._narrow():
             pairs = race.result.pairs
             yield from self._overheard(race.turns(1, self._clock.left, decided=False))
+        if race.result.pairs and not race.result.problem:
+            yield from self._compare_counts()
+
+    def _compare_counts(self) -> Steps:
+        """Whether both have counted the same over the iterations that both have passed."""
+        passed = []
+        for setting in (self._plan, {}):
+            found = yield from self._followed(setting, 1)
+            if found is None:
+                return
+            passed.append(found.passed)
+        count, apart = max(passed), max(passed) - min(passed) > _CATCH_UP
+        if apart:  # one of them has been started again
+            count = min(passed)
+        baseline = yield from self._followed({}, count)
+        plan = yield from self._followed(self._plan, count)
+        if baseline is None or plan is None:
+            return
+        if apart:  # what moves later than that is no difference
+            baseline, plan = replace(baseline, still=()), replace(plan, still=())
+        self._broken = tuple(invariants.broken(baseline, plan))
+
+    def _followed(
+        self, setting: Setting, count: int
+    ) -> Generator[Command, Answer, Followed | None]:
+        """What one of the two has counted; None: it came to its end meanwhile."""
+        answer = yield Follow(setting, count)
+        return answer if isinstance(answer, Followed) else None
 
     def _overheard(self, steps: Steps) -> Steps:
         """The same steps, whose answers also tell how the training goes on."""
@@ -122,4 +161,5 @@ class Confirmation:
             return Confirmed(None, Verdict.CANNOT_TELL, problem)
         if compared.ratio is None:
             return None
-        return Confirmed(compared.ratio, compared.verdict or Verdict.CANNOT_TELL)
+        verdict = compared.verdict or Verdict.CANNOT_TELL
+        return Confirmed(compared.ratio, verdict, broken=self._broken)

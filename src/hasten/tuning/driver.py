@@ -20,6 +20,7 @@ from hasten.records import BlockDone, Failed, Profile, Prove, RunBlock, Setting,
 from hasten.tuning.comparing import Answer, Clock, Command, Fresh, start_part
 from hasten.tuning.listener import Listener
 from hasten.tuning.process import Child, Gone
+from hasten.verification import Follow
 
 ENOUGH = 40  # iterations in one run of the script, without --repeat
 _IN_VAIN = 5  # runs without an answer, after which a block is longer than the script
@@ -60,6 +61,7 @@ class Driver:
         self.shield = ""
         self.clock: Clock | None = None
         self.item_seeds = False  # of every child
+        self.counts = False  # whether new children start from the same seeds, and count
         self.process_of: Callable[[Setting], Setting] = start_part
         self._starting = 0.0  # seconds that new starts took
         self._running: list[_Running] = []  # the one that had its turn last at the end
@@ -97,7 +99,13 @@ class Driver:
 
     def _start(self, start: Setting) -> _Running:
         child = Child(
-            self.argv, self.mode, self._note, start_setting=start, item_seeds=self.item_seeds
+            self.argv,
+            self.mode,
+            self._note,
+            start_setting=start,
+            pair=0 if self.counts else None,
+            counters_only=self.counts,
+            item_seeds=self.item_seeds,
         )
         running = _Running(child, start)
         self._running.append(running)
@@ -160,7 +168,11 @@ class Driver:
         return bad and self._finite
 
     def _limit(self, command: Command) -> float:
-        count = command.iterations + command.warmup if isinstance(command, RunBlock) else 8
+        count = 8
+        if isinstance(command, RunBlock):
+            count = command.iterations + command.warmup
+        elif isinstance(command, Follow):
+            count = command.iterations or count
         limit = min(_STALLED, self.timeout) + count * self._usual * _PATIENCE
         return limit + (_COMPILE_SECONDS if compiles(command.setting) else 0.0)
 

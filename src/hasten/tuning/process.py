@@ -59,6 +59,7 @@ class Child:
     observe: bool = False  # with observers, for a diagnosis
     start_setting: Setting = field(default_factory=dict)  # what the process is started for
     pair: int | None = None  # from which seeds, where everything is counted from the start
+    counters_only: bool = False  # with `pair`: only what costs nothing
     item_seeds: bool = False
     _socket: socket.socket | None = None
     _process: shield.ShieldedProcess | None = None
@@ -83,6 +84,7 @@ class Child:
             setting=self.start_setting,
             observe=self.observe,
             pair=self.pair,
+            counters_only=self.counters_only,
             item_seeds=self.item_seeds,
         )
         env = launching.environment(description, {**os.environ, **tracker_environment()})

@@ -113,7 +113,7 @@ class Session:
             plan,
             lambda ratio, turns: self.listener.confirming(ratio, turns, clock.left),
         )
-        self.driver.process_of = whole
+        self.driver.process_of, self.driver.counts = whole, True
         try:
             self.driver.serve(self.confirmation.run())
         except HastenError as error:  # what the search has found is still worth telling
@@ -128,9 +128,12 @@ class Session:
         confirmed = self.confirmed
         if confirmed is not None and confirmed.problem:
             self._note(confirmed.problem)
+        for line in confirmed.broken if confirmed is not None else ():
+            self._note(f"the plan trains something else, and is dropped: {line}")
         known = search.outcome(interrupted and confirmed is None)
         if confirmed is not None and not confirmed.worth_it:
-            self._note("the plan was not faster from end to end, and is dropped")
+            if not confirmed.broken:
+                self._note("the plan was not faster from end to end, and is dropped")
             known = replace(known, setting={})
         return replace(
             known,

@@ -83,8 +83,19 @@ class FollowingConductor(Conductor):
         if self._suspended or self._foreign():
             return
         assert self._loader_seams is not None
-        seen = _seen(self._loader_seams.owned(loader), loader, batch)
+        seen = self._seen(self._loader_seams.owned(loader), loader, batch)
         self.ledger.event(BATCH, loader, seen)
+
+    def _seen(self, owned: OwnedLoader | None, loader: Any, batch: Any) -> Batch:
+        """A batch as the ledger keeps it."""
+        indices = _indices(owned, loader)
+        count = len(indices) if indices is not None and loader._auto_collation else None
+        return Batch(
+            samples=count if count is not None else facts.samples(batch),
+            tokens=facts.tokens(batch),
+            content=facts.content(batch),
+            indices=indices,
+        )
 
     def epoch_ended(self, loader: Any) -> None:
         """The script has read the last batch."""
@@ -94,16 +105,19 @@ class FollowingConductor(Conductor):
 
     def _before_backward(self, tensors: Any) -> None:
         super()._before_backward(tensors)
-        loss = None
-        if isinstance(tensors, torch.Tensor) and tensors.numel() == 1:
-            original = next((plain for scaled, plain in self._scaled if scaled is tensors), tensors)
-            loss = original.detach().reshape(()).double().clone()
-        self.ledger.event(BACKWARD, None, loss)
+        self.ledger.event(BACKWARD, None, self._loss(tensors))
+
+    def _loss(self, tensors: Any) -> torch.Tensor | None:
+        """A copy of the loss, as it was before a script's own GradScaler."""
+        if not isinstance(tensors, torch.Tensor) or tensors.numel() != 1:
+            return None
+        original = next((plain for scaled, plain in self._scaled if scaled is tensors), tensors)
+        return original.detach().reshape(()).double().clone()
 
     def _before_step(self, optimizer: Optimizer) -> None:
         super()._before_step(optimizer)
         if not self._suspended:
-            rates = tuple(float(group.get("lr", 0.0)) for group in optimizer.param_groups)
+            rates = tuple(_kept(group.get("lr", 0.0)) for group in optimizer.param_groups)
             self.ledger.event(STEP, optimizer, rates)
 
     def _scheduler_step(self, step: Callable[..., Any]) -> Callable[..., Any]:
@@ -157,6 +171,7 @@ class FollowingConductor(Conductor):
 
     def followed(self, count: int | None, ended: bool) -> Followed:
         """All of it, of the first `count` iterations."""
+        passed = len(self.ledger.rows)
         rows = self.ledger.rows[:count]
         if self.seams is None:
             return Followed(ended=ended)
@@ -174,6 +189,7 @@ class FollowingConductor(Conductor):
             no_effect=self.seams.no_effect(),
             reseeded=tuple(self.seeding.moved),
             losses_an_iteration=passes / max(1, len(rows)),
+            passed=passed,
         )
 
     def _still(self) -> list[str]:
@@ -182,20 +198,44 @@ class FollowingConductor(Conductor):
         return [name for name, bits in self._bits.items() if now.get(name) == bits]
 
 
-def _seen(owned: OwnedLoader | None, loader: Any, batch: Any) -> Batch:
-    """A batch as the ledger keeps it."""
-    index = owned.recent[-1] if owned is not None and owned.reason is None else None
-    indices = None
-    if owned is not None and owned.reason is None and owned.recent:
-        together = loader._auto_collation and isinstance(index, Sized)
-        indices = tuple(index) if together else (index,)  # type: ignore[arg-type]
-    count = len(indices) if indices is not None and loader._auto_collation else None
-    return Batch(
-        samples=count if count is not None else facts.samples(batch),
-        tokens=facts.tokens(batch),
-        content=facts.content(batch),
-        indices=indices,
-    )
+class CountingConductor(FollowingConductor):
+    """Keeps only what costs nothing beside an iteration: neither losses nor what batches hold.
+
+    It is there while a plan is timed, and looks at the parameters before the first block.
+    """
+
+    def before_block(self) -> None:
+        """Nothing has come into force yet."""
+        if not self.marked:
+            self.mark()
+
+    def _seen(self, owned: OwnedLoader | None, loader: Any, batch: Any) -> Batch:
+        indices = _indices(owned, loader)
+        count = len(indices) if indices is not None and loader._auto_collation else None
+        return Batch(
+            samples=count if count is not None else facts.samples(batch),
+            tokens=None,
+            content="",
+            indices=None,
+            digest="" if indices is None else facts.quick_multiset(indices),
+        )
+
+    def _loss(self, tensors: Any) -> None:
+        return None
+
+
+def _indices(owned: OwnedLoader | None, loader: Any) -> tuple[Any, ...] | None:
+    """Of the samples of the batch that came last; None: the index stream isn't ours."""
+    if owned is None or owned.reason is not None or not owned.recent:
+        return None
+    index = owned.recent[-1]
+    together = loader._auto_collation and isinstance(index, Sized)
+    return tuple(index) if together else (index,)
+
+
+def _kept(rate: Any) -> Any:
+    """A learning rate as it is now; a tensor's value is read later, where waiting costs nothing."""
+    return rate.detach().clone() if isinstance(rate, torch.Tensor) else float(rate)
 
 
 def _below(base: Any) -> list[Any]:

@@ -59,6 +59,14 @@ def multiset(indices: Iterable[Any]) -> str:
     return digest(sorted(repr(index) for index in indices))
 
 
+def quick_multiset(indices: Iterable[Any]) -> str:
+    """The same in microseconds, for whole numbers only; empty: it isn't known."""
+    kept = tuple(indices)
+    if not all(type(index) is int for index in kept):
+        return ""
+    return str(hash(tuple(sorted(kept))))
+
+
 def counted(indices: Counter[Any]) -> str:
     """Digest of indices and how often each occurs."""
     return digest(sorted(f"{index!r} {count}" for index, count in indices.items()))

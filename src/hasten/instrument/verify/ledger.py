@@ -29,7 +29,7 @@ class Row:
     content: str = ""
     steps: int = 0
     scheduler_steps: int = 0
-    rates: tuple[float, ...] = ()
+    rates: tuple[Any, ...] = ()  # numbers, or tensors that are read later
     backwards: int = 0
 
     def counted(self) -> Counted:
@@ -44,7 +44,7 @@ class Row:
             content=self.content,
             steps=self.steps,
             scheduler_steps=self.scheduler_steps,
-            rates=self.rates,
+            rates=tuple(map(float, self.rates)),
         )
 
 
@@ -56,6 +56,7 @@ class Batch:
     tokens: int | None
     content: str
     indices: tuple[Any, ...] | None  # of its samples; None: the index stream isn't ours
+    digest: str = ""  # of the indices, where no epochs are counted
 
 
 class Ledger:
@@ -96,7 +97,7 @@ class Ledger:
     def _batch(self, row: Row, batch: Batch) -> None:
         row.samples, row.tokens, row.content = batch.samples, batch.tokens, batch.content
         if batch.indices is None:
-            self._whole = False
+            row.indices, self._whole = batch.digest, False
             return
         row.indices = facts.multiset(batch.indices)
         self._epoch.update(batch.indices)
@@ -106,7 +107,7 @@ class Ledger:
         if loss is not None:
             row.losses.append(loss)
 
-    def _step(self, row: Row, rates: tuple[float, ...]) -> None:
+    def _step(self, row: Row, rates: tuple[Any, ...]) -> None:
         row.steps += 1
         row.rates = (*row.rates, *rates)
 
