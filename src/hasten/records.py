@@ -181,6 +181,7 @@ class Outcome:
     notes: tuple[str, ...] = ()
     data_free: Ratio | None = None  # the ceiling: with data free, this much faster
     gain: float | None = None  # of the setting, as the search has measured it
+    proof_seconds: float = 0.0  # of `seconds`, and what proofs have compiled
     courses: tuple[Course, ...] = ()  # of the confirmation: the script as it is, and the plan
 
 
@@ -214,6 +215,7 @@ class Prove:
     name: str
     setting: Setting
     reference: Setting = field(default_factory=dict)
+    seconds: float = 6.0  # for replays that only narrow a bound
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,8 @@ from hasten.records import Outcome, Profile, Ratio, Tried
 from hasten.report.html.diagnosis_page import diagnosis_page
 from hasten.report.html.source import excerpt
 from hasten.report.html.tuning_page import tuning_page
+from hasten.report.html.verification_page import verification_page
+from hasten.verification import Judged, Pair, Verification
 
 NASTY = "</style></script><img src=x onerror=alert(1)> & \"'{{ 7 * 7 }}"
 _VOID = {"meta", "link", "br", "wbr", "img", "hr"}
@@ -174,7 +176,51 @@ def pages(make_profile: Callable[..., Profile], make_outcome: Callable[..., Outc
     return [
         diagnosis_page(diagnosis(profile), kinds, NASTY, (NASTY, NASTY)),
         tuning_page(outcome, plan, Path(NASTY.replace("/", "_"))),
+        verification_page(verification(), (NASTY, NASTY), look().describe()),
     ]
+
+
+def verification(**changes: Any) -> Verification:
+    """Two pairs with another loss each, and something nasty in every text."""
+    loss = Judged("final loss", "not worse", 0.05, NASTY, 0.5, 0.51, 0.01, -0.01, 0.03, 2, 0.95)
+    metric = Judged(
+        NASTY, "cannot tell", 0.1, "given", 0.9, 0.8, 0.1, 0.0, 0.2, 2, 0.95, False, NASTY
+    )
+    curves = [tuple(1 / (i + k) for i in range(1, 31)) for k in range(4)]
+    found = Verification(
+        verdict="broken",
+        judged=(loss, metric),
+        broken=(NASTY,),
+        pairs=(Pair(0, curves[0], curves[1]), Pair(1, curves[2], curves[3])),
+        iterations=30,
+        smoothed=6,
+        seeds=NASTY,
+        setting={"amp-bf16": True, "x": NASTY},
+        notes=(NASTY,),
+        shield=NASTY,
+    )
+    return dataclasses.replace(found, **changes)
+
+
+def test_the_page_of_a_verification_shows_every_pair_and_the_margin() -> None:
+    page = verification_page(verification(), ("t.py",), look().describe())
+    text = read(page).text
+    for part in ("do not use it", "Mean of all pairs", "Pair 1", "Pair 2", "0.05", "below 0.03"):
+        assert part in text
+    assert page.count("line l-first") == page.count("line l-second") == 3
+    assert page.count("line l-limit") == 1
+
+
+def test_the_page_of_a_verification_with_as_little_as_there_can_be() -> None:
+    same = Judged("final loss", "not worse", 0.05, "given", 0.5, 0.5, 0.0, 0.0, 0.0, 1, 0.95, True)
+    one = Pair(0, (2.0, 1.0), (2.0, 1.0))
+    little = verification(
+        verdict="holds", judged=(same,), broken=(), pairs=(one,), iterations=2, smoothed=1, notes=()
+    )
+    text = read(verification_page(little, ("-m", "train"), {})).text
+    assert "the same to the bit in all 1 pairs" in text and "Pair 1" not in text
+    nothing = verification(verdict="cannot tell", judged=(), pairs=(), iterations=0)
+    assert "No run gave a loss." in read(verification_page(nothing, ("t.py",), {})).text
 
 
 def test_pages_are_well_formed_and_everything_in_them_is_escaped(pages: list[str]) -> None:
@@ -210,7 +256,7 @@ def test_headings_and_links_are_in_order(pages: list[str]) -> None:
         ids = [a["id"] for _, a in reader.tags if "id" in a]
         assert len(set(ids)) == len(ids)
         links = [a["href"] or "" for _, a in reader.all("a")]
-        assert len(links) > 5 and {link.removeprefix("#") for link in links} <= set(ids)
+        assert len(links) > 4 and {link.removeprefix("#") for link in links} <= set(ids)
         labelled = [a["aria-labelledby"] for _, a in reader.tags if "aria-labelledby" in a]
         assert set(labelled) <= set(ids)
 

@@ -16,6 +16,7 @@ from hasten.commands.program import (
     script_arguments,
     shield_option,
 )
+from hasten.commands.report import check_page, html_option, write_page
 from hasten.errors import HastenError
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ _ITERATIONS = 200
 )
 @click.option("--metric-lower", is_flag=True, help="A lower metric is better.")
 @item_seeds_option
+@html_option
 @json_option
 @shield_option
 @click.option(
@@ -81,6 +83,7 @@ def command(
     metric_margin: float | None,
     metric_lower: bool,
     item_seeds: bool,
+    html: Path | None,
     as_json: bool,
     shield: str,
     timeout: float,
@@ -97,6 +100,7 @@ def command(
     2 bad input, 3 the trial can't be run here.
     """
     arguments = script_arguments(module, argv)
+    check_page(html)
     plan = _check(arguments, plan_path, metric_regex, metric_margin, metric_lower)
     from hasten.tuning import verifying
 
@@ -118,6 +122,11 @@ def command(
     found = verifying.verify(request, lambda text: click.echo(f"hasten: {text}", err=True))
     from hasten.report import verification as report
 
+    if html is not None:
+        from hasten.environment import look
+        from hasten.report.html.verification_page import verification_page
+
+        write_page(verification_page(found, arguments, look().describe()), html)
     if as_json:
         import json
 

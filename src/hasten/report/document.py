@@ -42,6 +42,7 @@ def document(outcome: Outcome, plan: Plan, written: Path | None) -> dict[str, An
         "data_free": _ratio(outcome.data_free),
         "seconds": outcome.seconds,
         "compile_seconds": outcome.compile_seconds,
+        "proof_seconds": outcome.proof_seconds,
         "iterations": outcome.iterations,
         "interrupted": outcome.interrupted,
         "shield": outcome.shield,

@@ -316,11 +316,11 @@ def _pair(
 
 
 def prove(
-    name: str, candidate: Setting, reference: Setting
+    name: str, candidate: Setting, reference: Setting, seconds: float
 ) -> Generator[Command, Answer, Proof | str]:
     """The proof of one optimisation, or why there is none."""
     for _ in range(3):
-        answer = yield Prove(name, candidate, reference)
+        answer = yield Prove(name, candidate, reference, seconds)
         if isinstance(answer, Proof):
             return answer
         if not isinstance(answer, Fresh):

@@ -6,6 +6,7 @@ A value that is refused may have remedies: other values of the same unit, to be 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Generator
 
 from hasten.optimisations import Numerics, Optimisation
@@ -13,16 +14,25 @@ from hasten.records import Proof, Value
 from hasten.tuning.comparing import Answer, Command, prove
 from hasten.tuning.trial import Bundle
 
+_SHARE = 0.1  # of the budget
+#: Seconds for the replays of a call that only narrow a bound: at most, and in any case.
+_MOST, _LEAST = 6.0, 1.0
+
 
 class Proofs:
     """What is proven by now.
 
     Args:
         allow: classes of numerics that are allowed beyond exact and rounding.
+        budget: seconds of measuring, of which proofs should take no more than a tenth.
+
+    Attributes:
+        seconds: that proofs have taken.
     """
 
-    def __init__(self, allow: frozenset[str]) -> None:
-        self._allow = allow
+    def __init__(self, allow: frozenset[str], budget: float = math.inf) -> None:
+        self._allow, self._room = allow, _SHARE * budget
+        self.seconds = 0.0
         self._known: dict[tuple[str, str], Proof | str] = {}
         self._latest: dict[str, Proof | str] = {}  # of each unit
 
@@ -36,7 +46,10 @@ class Proofs:
             return ""
         key = _key(unit, value)
         if key not in self._known:
-            self._known[key] = yield from prove(unit.name, {unit.name: value}, {})
+            seconds = min(_MOST, max(_LEAST, (self._room - self.seconds) / 2))
+            proof = yield from prove(unit.name, {unit.name: value}, {}, seconds)
+            self._known[key] = proof
+            self.seconds += proof.seconds if isinstance(proof, Proof) else 0.0
         self._latest[unit.name] = self._known[key]
         return self._against(self._known[key])
 

@@ -63,7 +63,7 @@ class Search:
         self.bench, self.environment, self.scope = bench, environment, scope
         self.listener = listener
         self.found = Found()
-        self.proofs = Proofs(scope.allow)
+        self.proofs = Proofs(scope.allow, bench.clock.budget)
         self._trials: list[Trial] = []
         self._remedies: list[Candidate] = []  # of what was refused, to be tried
 
@@ -174,6 +174,7 @@ class Search:
             interrupted=interrupted,
             data_free=found.data_free,
             gain=found.best_ratio if interrupted else found.plan_ratio,
+            proof_seconds=self.proofs.seconds,
         )
 
     def _unfinished(self) -> list[Tried]:

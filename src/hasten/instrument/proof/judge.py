@@ -13,6 +13,7 @@ from hasten.instrument.proof.bounds import Check
 from hasten.instrument.proof.judging_calls import CannotJudge, Sides, Verdict, judge_call
 from hasten.instrument.proof.judging_steps import judge_step
 from hasten.instrument.proof.recording import Recording
+from hasten.instrument.proof.sensitivity import FINE_SECONDS
 from hasten.instrument.proof.state import RandomState
 from hasten.records import Proof, Setting
 
@@ -28,6 +29,7 @@ def judge(
     reference: Setting,
     candidate: Setting,
     kind: str,
+    seconds: float = FINE_SECONDS,
 ) -> Proof:
     """Check on the script's own model what `candidate` changes against `reference`.
 
@@ -42,6 +44,7 @@ def judge(
         reference: what is compared with; usually empty.
         candidate: what is judged.
         kind: what it touches: "model", "optimizer" or "both".
+        seconds: for the replays of a call that only narrow a bound.
 
     Raises:
         ValueError: another kind or class.
@@ -54,6 +57,7 @@ def judge(
         lambda: switch(candidate),
         recording.sensitivities,
         repr(reference),
+        seconds,
     )
     with _untouched(sides):
         try:

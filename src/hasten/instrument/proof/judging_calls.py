@@ -21,6 +21,7 @@ from hasten.instrument.proof.deviation import overall
 from hasten.instrument.proof.random_draws import FloatDraws
 from hasten.instrument.proof.rounding import Format, coarsest
 from hasten.instrument.proof.sensitivity import (
+    FINE_SECONDS,
     Differences,
     Sensitivity,
     differences,
@@ -69,6 +70,7 @@ class Sides:
     candidate: Callable[[], None]
     measured: dict[Any, Sensitivity]  # sensitivities that earlier candidates needed
     key: str  # of the reference
+    seconds: float = FINE_SECONDS  # for the replays of a call that only narrow a bound
 
 
 def judge_call(call: RecordedCall, sides: Sides) -> Verdict:
@@ -177,7 +179,15 @@ def _judge_rounding(
     if not best.passed:
         return Verdict(best.checks + _causes(found, best.checks), "rounding", note)
     sensitivity = _sensitivity(call, sides, unit, first)
-    fine = fine_checks(call, sensitivity, gradients, sides.reference, sides.candidate, best.mode)
+    fine = fine_checks(
+        call,
+        sensitivity,
+        gradients,
+        sides.reference,
+        sides.candidate,
+        best.mode,
+        sides.seconds,
+    )
     return Verdict(best.checks + fine, "rounding", note)
 
 

@@ -39,6 +39,7 @@ def obey(conductor: Conductor, command: Prove) -> Generator[None, Iteration, Pro
             command.reference,
             command.setting,
             kind,
+            command.seconds,
         )
         seams.apply(command.reference)
     return replace(proof, seconds=time.monotonic() - begun)

@@ -33,7 +33,7 @@ from hasten.instrument.proof.rounding import Format, Noise, Rounding
 
 DRAWS = 3
 WANTED = 0.0065  # a bound below this shows a hundredth
-_MOST_PAIRS, _MOST_SECONDS = 24, 6.0
+_MOST_PAIRS, FINE_SECONDS = 24, 6.0
 _LEAST_PAIRS = 6  # in a reduced format, where the first replay may err by a whole unit
 _FIRST_LOOK = 3  # pairs after which a scale that is clearly no hundredth off needs no more
 
@@ -152,6 +152,7 @@ def fine_checks(
     reference: Callable[[], None],
     candidate: Callable[[], None],
     mode: Callable[[], Any] | None = None,
+    seconds: float = FINE_SECONDS,
 ) -> list[Check]:
     """Whether the gradient is scaled or has holes, with the replays it takes to see 1 %.
 
@@ -170,9 +171,10 @@ def fine_checks(
         reference: puts the reference into force.
         candidate: puts the candidate into force.
         mode: makes a context for the candidate's replays.
+        seconds: after which no further replay begins.
     """
     fine = _Fine(sensitivity.unit, first, sensitivity.gradients)
-    end = time.monotonic() + _MOST_SECONDS
+    end = time.monotonic() + seconds
     while len(fine.seen) <= _MOST_PAIRS and not fine.enough and time.monotonic() < end:
         seed = len(fine.seen)
         candidate()
