@@ -42,6 +42,7 @@ from hasten.records import (
 from hasten.verification import Follow
 
 _WARMUP_LIMIT = 64  # uncounted iterations after a switch, at most
+_REASON = 200  # characters of what a parent is told of an error
 
 _RESIZED = "batch-size"  # in force, or not, since the loader was built
 _NAMES = (*PHASES, "copy")  # of phases by their index; the last one in a diagnosis only
@@ -101,9 +102,10 @@ def failure(conductor: Conductor, error: Exception) -> Failed:
     import traceback
 
     assert conductor.seams is not None
+    words = " ".join(f"{type(error).__name__}: {error}".split())  # torch's are pages long
     return Failed(
         kind="internal",
-        message=f"{type(error).__name__}: {error}",
+        message=words if len(words) <= _REASON else words[: _REASON - 3] + "...",
         traceback=traceback.format_exc(),
         setting=dict(conductor.seams.setting),
         iterations=conductor.iterations,

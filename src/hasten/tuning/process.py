@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import socket
@@ -24,6 +25,9 @@ from hasten.tuning import compile_cache
 _TAIL = 16_000  # bytes of the script's own output that are kept for an error
 _OUTPUT = 64_000_000  # ... and for a metric
 _START_SECONDS = 60.0  # until the interpreter answers
+_REASON = 200  # characters of the reason why a script failed
+_TRACEBACK = "Traceback (most recent call last)"
+_EXCEPTION = re.compile(r"(\w+\.)*\w*(Error|Exception|Interrupt)(:|$)")
 _END_SECONDS = 30.0  # until a script that has said it is at its end is gone
 
 
@@ -206,7 +210,7 @@ class Child:
 
 
 def _explain(status: int | None, tail: str, ended: Ended | None) -> Gone:
-    last = next((line for line in reversed(tail.splitlines()) if line.strip()), "")
+    last = _reason(tail)
     if status == 0:
         return Gone("ended", status, tail, ended, "the script came to its end")
     if status is not None and status < 0:
@@ -216,3 +220,27 @@ def _explain(status: int | None, tail: str, ended: Ended | None) -> Gone:
         return Gone("killed", status, tail, ended, f"ended by {name}")
     kind = "memory" if "out of memory" in last.lower() or "MemoryError" in last else "exception"
     return Gone(kind, status, tail, ended, last or f"exit status {status}")
+
+
+def _reason(tail: str) -> str:
+    """The line of a script's last words that says what was the matter.
+
+    It is the last one, unless that is what torch adds to an exception ("Set TORCHDYNAMO_VERBOSE=1
+    ...") or what was written after it: then it is the line of the last traceback's exception.
+    """
+    lines = [line for line in tail.splitlines() if line.strip()]
+    last = lines[-1] if lines else ""
+    if _EXCEPTION.match(last):
+        return _short(last)
+    start = max((i for i, line in enumerate(lines) if line.startswith(_TRACEBACK)), default=None)
+    words = [] if start is None else [i for i in range(start + 1, len(lines)) if lines[i][0] > " "]
+    if not words:
+        return _short(last)
+    line, following = lines[words[0]], lines[words[0] + 1 : words[0] + 2]
+    if line.rstrip().endswith(":") and following:  # "backend='inductor' raised:"
+        line = f"{line.rstrip()} {following[0].strip()}"
+    return _short(line)
+
+
+def _short(line: str) -> str:
+    return line if len(line) <= _REASON else line[: _REASON - 3].rstrip() + "..."
