@@ -204,7 +204,6 @@ class LoaderTimes:
             None: not measured.
         transforms: by class, the slowest first.
         item_place, collate_place: where the user's own code of these is.
-        worker_memory: bytes private to the workers at the first and last look, all together.
         unknown: why something could not be measured.
     """
 
@@ -215,7 +214,6 @@ class LoaderTimes:
     transforms: tuple[TransformTime, ...] = ()
     item_place: Place | None = None
     collate_place: Place | None = None
-    worker_memory: tuple[int, ...] = ()
     unknown: str = ""
 
 

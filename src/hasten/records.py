@@ -222,13 +222,13 @@ class Prove:
 class Observe:
     """Let the script run as it is and tell what happens where (children of a diagnosis only).
 
-    It ends after `iterations` plain iterations and two epoch borders, or after `seconds`, but not
-    before `least` iterations. Then every hook of observing is gone.
+    It ends after `iterations` and two epoch borders, or after `seconds`, with its hooks taken out.
     """
 
     iterations: int
     seconds: float
     least: int = 3
+    most: int = 0  # of any kind; 0: as many as it takes
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def run(*arguments: str, cwd: Path = SCRIPTS) -> subprocess.CompletedProcess[str
         (None, "no such script"),
         ("print('no torch')", "ended without training"),
         ("import torch\nraise RuntimeError('broken')", "broken"),
-        (SHORT.format(iterations=3), "iterations"),
+        (SHORT.format(iterations=3), "iterations, which is too few to observe it"),
     ],
 )
 def test_bad_input_is_one_line(tmp_path: Path, text: str | None, expected: str) -> None:
@@ -66,6 +66,12 @@ def test_a_short_script_is_repeated_and_leaves_nothing(tmp_path: Path) -> None:
     assert [path.name for path in work.iterdir()] == ["train.py"]
     phases = {e["name"] for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"}
     assert {"iteration 1", "forward", "backward"} <= phases
+
+
+@pytest.mark.parametrize("script", ["loop_next.py", "loop_validation_first.py"])
+def test_a_script_that_ends_while_it_is_observed_is_observed_for_half(script: str) -> None:
+    document = diagnosed(script, budget=4.0)
+    assert document["observed"]["iterations"] >= 10 and document["iteration_ms"] > 0
 
 
 def test_a_document_can_be_compared_with_itself(tmp_path: Path) -> None:

@@ -101,3 +101,47 @@ def _slopes(planted: np.ndarray, seen: np.ndarray) -> np.ndarray:
     off = np.abs(planted @ slopes - seen)
     kept = off <= np.quantile(off, 0.9)
     return np.asarray(np.linalg.lstsq(planted[kept], seen[kept], rcond=None)[0])
+
+
+_CLEAN = """
+import json, runpy, sys
+import torch
+from hasten.instrument.observe.conductor import ObservingConductor, fine
+
+def program(conductor):
+    conductor.log.observing = True
+    for _ in range(5):
+        yield
+    seen = []
+    for _ in range(40):
+        iteration = yield
+        conductor.tell_ended(iteration)
+        if not iteration.void:
+            seen.append(fine(conductor.recorder.used))
+    conductor.stop_observing()
+    made, counts = sys.modules["__main__"].made, []
+    for held in (False, True):
+        conductor.seams.loader.hold(held)
+        for _ in range(2):
+            yield
+        before = len(made)
+        for _ in range(10):
+            yield
+        counts.append(len(made) - before)
+    print(json.dumps([seen, counts]))
+    sys.stdout.flush()
+    sys.exit()
+
+ObservingConductor(program).install()
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+
+
+def test_a_clean_loop_has_no_other_time_and_free_data_is_free() -> None:
+    """By processor time, where the model is large against its loss; and no batch is made."""
+    command = [sys.executable, "-c", _CLEAN, str(SCRIPTS / "ceiling.py"), "--memory"]
+    result = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+    seen, counts = json.loads(result.stdout)
+    total = sum(sum(phases.values()) for phases in seen)
+    assert sum(phases["other"] for phases in seen) < 0.02 * total
+    assert counts == [10, 0]

@@ -1,5 +1,7 @@
 """The model is saved in every iteration."""
 
+import sys
+
 import torch
 from torch import nn
 
@@ -12,4 +14,5 @@ for _ in range(20_000):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    torch.save(model.state_dict(), "last.pt")  # the mistake
+    if "--right" not in sys.argv:
+        torch.save(model.state_dict(), "last.pt")  # the mistake

@@ -1,9 +1,11 @@
 """Anomaly detection was left on."""
 
+import sys
+
 import torch
 from torch import nn
 
-torch.autograd.set_detect_anomaly(True)  # the mistake
+torch.autograd.set_detect_anomaly("--right" not in sys.argv)  # the mistake
 torch.manual_seed(0)
 model = nn.Sequential(*[nn.Linear(64, 64) for _ in range(40)])
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

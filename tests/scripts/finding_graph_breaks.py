@@ -1,5 +1,7 @@
 """A compiled model that looks at values between all of its layers."""
 
+import sys
+
 import torch
 from torch import nn
 
@@ -23,7 +25,9 @@ class Chatty(nn.Module):
 
 
 torch.manual_seed(0)
-model = torch.compile(Chatty(), backend="aot_eager")  # the mistake
+model = Chatty()
+if "--right" not in sys.argv:
+    model = torch.compile(model, backend="aot_eager")  # the mistake
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 x, y = torch.randn(8, 16), torch.randn(8, 16)
 for _ in range(20_000):

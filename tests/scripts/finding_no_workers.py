@@ -1,5 +1,7 @@
 """Each item needs real work, and the loader has no workers."""
 
+import sys
+
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
@@ -21,7 +23,8 @@ def main():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4096, 512), nn.ReLU(), nn.Linear(512, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    loader = DataLoader(Images(), batch_size=16, shuffle=True)  # the mistake
+    workers = 2 if "--right" in sys.argv else 0
+    loader = DataLoader(Images(), 16, shuffle=True, num_workers=workers)  # the mistake
     for _ in range(50):
         for x, y in loader:
             optimizer.zero_grad()

@@ -1,11 +1,14 @@
 """A compiled model that meets another length in nearly every batch."""
 
+import sys
+
 import torch
 from torch import nn
 
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 32))
-compiled = torch.compile(model, dynamic=False, backend="aot_eager")  # the mistake
+right = "--right" in sys.argv
+compiled = torch.compile(model, dynamic=right, backend="aot_eager")  # the mistake
 torch._dynamo.config.recompile_limit = 10_000
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for length in range(8, 20_000):

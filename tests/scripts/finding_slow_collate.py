@@ -1,11 +1,15 @@
 """A collate function that builds the batch number by number."""
 
+import sys
+
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 
 def collate(items):  # the mistake
+    if "--right" in sys.argv:
+        return torch.stack([x for x, _ in items]), torch.stack([y for _, y in items])
     rows = []
     for x, _ in items:
         rows.append([float(value) for value in x])

@@ -1,9 +1,12 @@
 """Sixteen threads, whatever the machine has."""
 
+import os
+import sys
+
 import torch
 from torch import nn
 
-torch.set_num_threads(16)  # the mistake
+torch.set_num_threads(os.cpu_count() if "--right" in sys.argv else 16)  # the mistake
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 256))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

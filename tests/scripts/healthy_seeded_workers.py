@@ -24,7 +24,8 @@ def seed_worker(worker):
 
 
 torch.manual_seed(0)
-loader = DataLoader(Noisy(), batch_size=16, shuffle=True, num_workers=2, worker_init_fn=seed_worker)
+more = {"worker_init_fn": seed_worker, "persistent_workers": True}
+loader = DataLoader(Noisy(), batch_size=16, shuffle=True, num_workers=2, **more)
 model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 1))
 optimizer = torch.optim.Adam(model.parameters())
 for epoch in range(40):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import re
 import subprocess
 import sys
@@ -11,9 +13,21 @@ import click
 import pytest
 
 from hasten.commands.program import COMMANDS, program
+from hasten.diagnosis import (
+    Event,
+    Examined,
+    LoaderTimes,
+    Moment,
+    Observed,
+    Span,
+    Timeline,
+    TransformTime,
+)
 from hasten.findings import Finding
 from hasten.findings import discover as findings
+from hasten.instrument.observe import discover as observers
 from hasten.optimisations import discover
+from hasten.report import diagnosis as diagnosis_document
 
 DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
 
@@ -124,3 +138,15 @@ def test_the_data_set_is_the_same_every_time(root: Path, tmp_path: Path) -> None
     first, second = (subprocess.check_output(command, cwd=root, text=True) for _ in range(2))
     assert first == second
     assert "(96, 96)" in first
+
+
+def test_every_field_of_a_diagnosis_is_documented(root: Path) -> None:
+    text = read(root, "docs/diagnosis-json.md")
+    named = set(re.findall(r"`(\w+)`", text))
+    records = (Observed, Examined, LoaderTimes, Event, Moment, Span, Timeline, TransformTime)
+    fields = {f.name for record in records for f in dataclasses.fields(record)}
+    assert fields <= named
+    assert {observer.name for observer in observers()} <= named
+    source = inspect.getsource(diagnosis_document)
+    keys = {key for key in re.findall(r'"(\w+)":', source) if not key.isupper()}
+    assert len(keys) > 25 and keys <= named

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
+import io
+import logging
 import os
+import pickle
 import sys
 import time
 from typing import Any
@@ -17,9 +21,13 @@ from hasten.instrument.observe.calls import CallTimes
 from hasten.instrument.observe.conductor import COPY, FineRecorder
 from hasten.instrument.observe.devices import Devices
 from hasten.instrument.observe.log import Log
+from hasten.instrument.observe.output import Output
+from hasten.instrument.observe.parts import Parts
 from hasten.instrument.observe.places import is_users, place_of, users_frame
 from hasten.instrument.observe.program import spread
 from hasten.instrument.observe.reliefs import RELIEFS, relieved
+from hasten.instrument.observe.utilisation import Utilisation
+from hasten.instrument.recorder import Iteration
 
 
 def test_whose_file_it_is() -> None:
@@ -166,6 +174,87 @@ def test_reliefs_leave_no_trace(name: str) -> None:
             assert torch.is_anomaly_enabled() is (name != "anomaly")
         assert torch.is_anomaly_enabled()
     assert not torch.is_anomaly_enabled() and not patching.active()
+
+
+def test_free_copies_are_made_once_for_each_line_and_shape() -> None:
+    """To the meta device, which every machine has."""
+    x, weight = torch.ones(2), torch.ones(2, requires_grad=True)
+    with relieved(("copies",)):
+        one, two = (x.to("meta") for _ in range(2))
+        other = torch.ones(3).to(device="meta", non_blocking=True)
+        assert one is two and one.device.type == "meta" and other.shape == (3,)
+        assert x.to(torch.float64).dtype is torch.float64 and x.cpu() is x
+        assert weight.to("meta").requires_grad
+    assert x.to("meta") is not one and not patching.active()
+
+
+def test_what_is_printed_and_logged_is_timed_and_undone(capsys: Any) -> None:
+    log, output = Log(), Output()
+    before = builtins.print, logging.Logger.handle
+    output.start(log)
+    print("a", end="")
+    print("b", file=SlowFile())
+    logging.getLogger("hasten.test").error("c")
+    assert pickle.loads(pickle.dumps(print)) is print
+    assert output.taken() >= 0.02 and output.taken() == 0.0
+    log.restore()
+    assert (builtins.print, logging.Logger.handle) == before
+    assert capsys.readouterr().out == "a"
+    assert sum(event.count for event in log.events()) == 3
+    assert {event.kind for event in log.events()} == {"output"}
+
+
+class SlowFile(io.StringIO):
+    def write(self, text: str) -> int:
+        time.sleep(0.01)
+        return super().write(text)
+
+
+class Library:
+    """NVIDIA's, as far as it is asked."""
+
+    def nvmlDeviceGetUtilizationRates(self, handle: Any, rates: Any) -> int:
+        rates._obj[0] = 87
+        return 0
+
+    def nvmlDeviceGetPowerUsage(self, handle: Any, milliwatts: Any) -> int:
+        milliwatts._obj.value = 312_500
+        return 0 if handle else 3
+
+
+def test_what_the_driver_says_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(0, 100, 2))
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(clock)) + 5)
+    log, iteration = Log(), Iteration(0.1, 0.1, [])
+    log.observing = True
+    found = []
+    for answer in ((Library(), 1), (Library(), 0), None):
+        seen = Utilisation(lambda answer=answer: answer)  # type: ignore[misc]
+        for _ in range(3):
+            seen.iteration_ended(log, iteration)
+        found.append(seen.finish(log, None))
+    assert found[0] == {"busy": [87] * 3, "watts": [312.5] * 3}
+    assert found[1] == {"busy": [87] * 3, "watts": []} and found[2] == {}
+
+
+def test_times_are_told_apart_by_root_and_optimizer() -> None:
+    log, parts = Log(), Parts()
+    log.observing = True
+    one, two = torch.nn.Linear(1, 1), torch.nn.Sequential()
+    optimizer = torch.optim.SGD(one.parameters(), lr=0.1)
+    for void in ("", "validation", ""):
+        for module, seconds in ((one, 0.01), (two, 0.02), (two, 0.02)):
+            parts.root_entered(log, module, True)
+            time.sleep(seconds)
+            parts.root_left(log, module, True)
+        parts.before_step(log, optimizer)
+        parts.after_step(log, optimizer)
+        parts.iteration_ended(log, Iteration(0.1, 0.1, [], void))
+    found = parts.finish(log, None)
+    assert [(r["name"], r["calls"]) for r in found["roots"]] == [("Linear", 1), ("Sequential", 2)]
+    assert found["roots"][0]["seconds"] >= 0.01 and found["roots"][1]["seconds"] >= 0.04
+    assert [(o["name"], o["calls"]) for o in found["optimizers"]] == [("SGD", 1)]
+    assert Parts().finish(log, None) == {}
 
 
 def test_every_observer_is_found_and_documented() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from hasten.diagnosis import Course
 from hasten.instrument import tracing
@@ -161,23 +161,47 @@ def test_a_course_is_a_record() -> None:
 # --- observers ---------------------------------------------------------------------------------
 
 
+class Sleeping(Dataset[torch.Tensor]):
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(0.002)
+        return torch.ones(2)
+
+
+def _collate(items: list[torch.Tensor]) -> torch.Tensor:
+    time.sleep(0.01)
+    return torch.stack(items)
+
+
+def _sleeping(data: Dataset[Any]) -> DataLoader[Any]:
+    more = {} if isinstance(data, TensorDataset) else {"collate_fn": _collate}
+    return DataLoader(data, 4, num_workers=2, multiprocessing_context="fork", **more)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are not forked here")
 def test_workers_write_when_they_make_batches() -> None:
+    """Each item and each batch sleeps: what a batch takes is known, whatever else runs."""
     log, observer = Log(), Workers()
     observer.start(log)
     begun = time.perf_counter_ns()
     try:
-        data = TensorDataset(torch.arange(40.0))
-        loader = DataLoader(data, batch_size=4, num_workers=2, multiprocessing_context="fork")
-        assert len(list(loader)) == 10
+        loader = _sleeping(Sleeping())
+        assert len(list(loader)) == 10 and len(list(loader)) == 10
+        list(_sleeping(TensorDataset(torch.arange(80.0))))  # another loader's workers
         recorder = TracingRecorder()
         facts = SimpleNamespace(workers=2, start_method="fork")
-        conductor = SimpleNamespace(recorder=recorder, loader_facts=lambda: facts)
-        assert observer.finish(log, conductor) == {}
+        loop = SimpleNamespace(loader=loader)
+        conductor = SimpleNamespace(recorder=recorder, loader_facts=lambda: facts, loop=loop)
+        found = observer.finish(log, conductor)
     finally:
         log.restore()
+    assert found["batches"] == [10, 10]
+    assert found["fetch"] >= 4 * 0.002 + 0.01 and 0.01 <= found["collate"] < found["fetch"] - 0.008
+    assert 0 < found["processor"] < found["fetch"] - 0.01
     now = time.perf_counter_ns()
-    assert sorted(lane for lane, *_ in recorder.others) == ["worker 0"] * 5 + ["worker 1"] * 5
+    assert {lane for lane, *_ in recorder.others} == {"worker 0", "worker 1"}
     assert all(begun < a < b < now for _, _, a, b in recorder.others)
     assert not recorder.missing
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from hasten.diagnosis import FINE_PHASES, Place, WhatIf
 from hasten.findings import Diagnosis, Kind, Verdict
 from hasten.report import machine
+from hasten.report.measured import figures
 from hasten.report.phrases import MIB, count, duration, has_bars, loop, width
 
 _BAR = 30  # columns of a bar for the whole iteration
@@ -116,6 +117,7 @@ _STRETCHES = {
     "first batch of an epoch": "first iterations of epochs",
     "another loader is read": "beside validation",
     "saving": "checkpoints",
+    "output": "printing and logging",
 }
 
 
@@ -124,7 +126,8 @@ _STRETCHES = {
 
 def _measured(diagnosis: Diagnosis, columns: int) -> list[Text]:
     lines = [Text("measured what-ifs and limits", style="bold")]
-    for text in (*_ceilings(diagnosis), *_hardware(diagnosis), *_speed(diagnosis)):
+    more = (f"{name}: {value}" for name, value in figures(diagnosis))
+    for text in (*_ceilings(diagnosis), *more, *_hardware(diagnosis), *_speed(diagnosis)):
         lines += _wrap(text, columns, "  ")
     return lines
 
@@ -133,6 +136,9 @@ def _ceilings(diagnosis: Diagnosis) -> Iterator[str]:
     free, loader = diagnosis.ceilings.data_free, diagnosis.examined.loader
     if free is not None and free.pairs:
         yield f"with data free (the same batch each time) an iteration takes {_what_if(free)}"
+    copies = diagnosis.ceilings.copies_free
+    if copies is not None and copies.pairs:
+        yield f"with copies between devices free an iteration takes {_what_if(copies)}"
     if loader is None:
         return
     if loader.unknown:
@@ -143,12 +149,6 @@ def _ceilings(diagnosis: Diagnosis) -> Iterator[str]:
         if loader.alone is not None:
             text += f"; the loader alone gives one every {1000 * loader.alone:.1f} ms"
         yield text
-        if (queue := diagnosis.observed.facts.get("queue")) and queue["asked"]:
-            ready = sum(queue["ready"]) / len(queue["ready"])
-            yield (
-                f"when a batch was asked for, {ready:.1f} were ready on average, and none in "
-                f"{100 * queue['empty'] / queue['asked']:.0f} % of the requests"
-            )
         slow = [t for t in loader.transforms if t.seconds > 0.05 * loader.fetch]
         if slow:
             yield "transforms, for a batch: " + ", ".join(

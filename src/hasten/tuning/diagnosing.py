@@ -92,22 +92,23 @@ class Diagnosing:
 
     # --- observing -----------------------------------------------------------------------------
 
-    def _observe(self, most: int = _OBSERVED, seconds: float = 0.0) -> Diagnosis:
+    def _observe(self, half: int = 0) -> Diagnosis:
+        """Observe the script; where it ends meanwhile, once more and only `half` its length."""
         self.say("starting the script, to observe it as it is")
-        seconds = seconds or self.request.budget * _OBSERVE_SHARE
-        begun = 0.0
+        seconds = self.request.budget * _OBSERVE_SHARE
+        watched, most = (min(8, half), max(2, half - 4)) if half else (8, 0)
         try:
             child = self._start(observe=True)
-            profile = child.ask(Watch(min(8, most), seconds / 4), self.request.timeout)
-            begun = time.monotonic()
-            observed = child.ask(Observe(most, seconds), seconds + self.request.timeout)
+            profile = child.ask(Watch(watched, seconds / 4), self.request.timeout)
+            command = Observe(most or _OBSERVED, seconds, most=most)
+            observed = child.ask(command, seconds + self.request.timeout)
         except Gone as gone:
             self.close()
             passed = gone.ended.iterations if gone.ended and gone.kind == "ended" else 0
-            if most == _OBSERVED and passed >= _LEAST:
-                # Half of what it has: neither iterations nor epoch borders are waited for longer.
-                took = time.monotonic() - begun if begun else 0.0
-                return self._observe(max(2, passed // 2 - 4), took / 2)
+            if passed >= _LEAST and not half:
+                return self._observe(passed // 2)
+            if passed:
+                raise HastenError(_too_few(passed)) from None
             raise before_training(gone, self.request.timeout) from None
         if not isinstance(profile, Profile) or not isinstance(observed, Observed):
             raise HastenError(f"the script could not be observed: {_why(profile, observed)}", 3)
@@ -152,9 +153,12 @@ class Diagnosing:
     # --- what would be if ------------------------------------------------------------------------
 
     def _ceilings(self, diagnosis: Diagnosis) -> Ceilings:
-        if diagnosis.profile.loader is None:
-            return Ceilings()
-        return Ceilings(data_free=self._compare(diagnosis, {}, hold_data=True))
+        free = copies = None
+        if diagnosis.profile.loader is not None:
+            free = self._compare(diagnosis, {}, hold_data=True)
+        if any(event.observed for event in diagnosis.observed.all("copy")):
+            copies = self._compare(diagnosis, {f"{RELIEF}copies": True})
+        return Ceilings(data_free=free, copies_free=copies)
 
     def _what_ifs(self, diagnosis: Diagnosis) -> dict[str, WhatIf]:
         found: dict[str, WhatIf] = {}
@@ -210,6 +214,14 @@ def is_sure(before: list[float], after: list[float]) -> bool:
     if apart and (len(before) > 3 or min(before) > _LARGE * max(after)):
         return True
     return len(before) >= 6 and all(b > a for b, a in zip(before, after, strict=True))
+
+
+def _too_few(passed: int) -> str:
+    """The line for a script that is over before it was observed."""
+    return (
+        f"the script ended after {passed} iterations, which is too few to observe it: "
+        "give it more epochs or data"
+    )
 
 
 def _command(change: Setting, count: int, held: bool) -> RunBlock:

@@ -54,9 +54,11 @@ class ComputeBound(Finding):
                 f"{speed / 1e9:.1f} GFLOP/s achieved, {percent(speed / peak)} of what a large "
                 f"{dtype} matmul reaches here"
             )
+        backward = diagnosis.observed.all("backward")
         yield Found(
             summary="the model's arithmetic takes nearly all of the time",
             todo="hasten tune tries lower precision, compilation and threads",
             evidence=tuple(evidence),
+            place=backward[0].place if backward else None,
             cost=computing,
         )

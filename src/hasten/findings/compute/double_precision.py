@@ -43,6 +43,8 @@ class DoublePrecision(Finding):
         own, single = times
         doubles = [r for r in diagnosis.profile.roots if "float64" in r.dtypes]
         calls = max((root.calls for root in doubles), default=1.0)
+        # Both were timed alone: no more can be saved than the share of what the loop spends.
+        spent = diagnosis.phase("forward") + diagnosis.phase("backward")
         backward = diagnosis.observed.all("backward")
         made = diagnosis.observed.all("double")
         yield Found(
@@ -53,5 +55,5 @@ class DoublePrecision(Finding):
                 f"{milliseconds(single)}",
             ),
             place=(made or backward)[0].place if made or backward else None,
-            cost=(own - single) * calls,
+            cost=min((own - single) * calls, (1 - single / own) * spent),
         )

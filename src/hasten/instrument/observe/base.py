@@ -38,6 +38,9 @@ class Observer:
     def root_entered(self, log: Log, module: Any, training: bool) -> None:
         """A root is called; `training`: gradients on, in the mode in which it trains."""
 
+    def root_left(self, log: Log, module: Any, training: bool) -> None:
+        """Its call has ended."""
+
     def before_backward(self, log: Log, tensors: Any) -> None:
         """A backward pass begins."""
 
@@ -49,6 +52,10 @@ class Observer:
 
     def after_step(self, log: Log, optimizer: Any) -> None:
         """It has stepped."""
+
+    def taken(self) -> float:
+        """Seconds since the last call of this that are no part of training, for the account."""
+        return 0.0
 
     def finish(self, log: Log, conductor: Any) -> dict[str, Any]:
         """Observing ends; the script stands at a border. Plain data for `Observed.facts`."""

@@ -148,8 +148,10 @@ class ObservingConductor(Conductor):
 
     def _border(self) -> None:
         if self.watching and self.recorder._start:
-            now = time.perf_counter_ns()
-            self._ended((now - self.recorder._start) * 1e-9 - self.recorder.own)
+            seconds = (time.perf_counter_ns() - self.recorder._start) * 1e-9 - self.recorder.own
+            self.recorder.enter(OWN)
+            self._ended(seconds)
+            self.recorder.leave()
         super()._border()
 
     def tell_ended(self, iteration: Iteration) -> None:
@@ -162,7 +164,9 @@ class ObservingConductor(Conductor):
         self.log.iteration_ended(not void)
         self.trained += self.recorder.backwards > 0
         validation = self._validating[-1] - self._validating[0] if self._validating else 0.0
-        for what, part in (("validation", validation), ("saving", self._saving)):
+        parts = [("validation", validation), ("saving", self._saving)]
+        parts += [(observer.name, observer.taken()) for observer in self.observers]
+        for what, part in parts:
             if part:
                 self._book(what, part)
                 seconds -= part
@@ -233,6 +237,11 @@ class ObservingConductor(Conductor):
         """A root is called."""
         super().root_entered(root, training)
         self._tell("root_entered", root.module, training)
+
+    def root_left(self, root: Root, training: bool) -> None:
+        """Its call has ended."""
+        self._tell("root_left", root.module, training)
+        super().root_left(root, training)
 
     def _backward(self, backward: Callable[..., Any]) -> Callable[..., Any]:
         inner = super()._backward(backward)

@@ -8,6 +8,7 @@ Events: "loader_made", "loader_iterated". Facts, about the training loader: "mad
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 import weakref
 from typing import Any, ClassVar
@@ -20,6 +21,7 @@ from hasten.instrument.observe.places import place, users_frame
 
 _SETTLED = 3  # batches of an epoch after which workers have begun in earnest
 _EVERY = 1.0  # seconds between two looks at the memory of workers
+_RISE = 1.02  # from one look to the next that is no chance
 _Frame = tuple[str, int, str]
 
 
@@ -86,6 +88,12 @@ class Loaders(Observer):
             if not self._memory:
                 self._memory.append([])
             self._memory[-1].append(private)
+
+    @property
+    def grows(self) -> bool:
+        """Whether the workers held more at each look of this epoch: it is worth looking on."""
+        looks = self._memory[-1] if self._memory else []
+        return len(looks) > 1 and all(b > _RISE * a for a, b in itertools.pairwise(looks))
 
     def finish(self, log: Log, conductor: Any) -> dict[str, Any]:
         """The places of the training loader, and what was measured of it."""

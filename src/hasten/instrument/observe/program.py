@@ -9,11 +9,13 @@ from collections.abc import Generator, Sequence
 from hasten.diagnosis import FINE_PHASES, Examined, Observed, Spread
 from hasten.instrument.conductor import Conductor
 from hasten.instrument.observe.conductor import ObservingConductor, fine
+from hasten.instrument.observe.loaders import Loaders
 from hasten.instrument.recorder import Iteration
 from hasten.records import PHASES, Examine, Observe
 
 _BORDERS = 3  # epoch borders that are waited for, where they come in time
 _WORKERS_SECONDS = 5.0  # that workers are watched, while there is time
+_GROWING_SECONDS = 20.0  # ... while their memory grows with every look
 _BURST = 3.0  # times the median
 _SERIES = 240  # values of a series at most
 
@@ -36,13 +38,16 @@ def _observe(
     seen: list[Iteration] = []
     used: list[dict[str, float]] = []
     begun = time.monotonic()
-    borders, deadline = 0, begun + command.seconds
+    borders, passed, deadline = 0, 0, begun + command.seconds
     conductor.log.observing = True
     while time.monotonic() < deadline or len(seen) < command.least:
+        if command.most and passed >= command.most:
+            break
         if len(seen) >= command.iterations and _enough(conductor, seen, borders, begun, deadline):
             break
         iteration = yield
         conductor.tell_ended(iteration)
+        passed += 1
         borders += iteration.void == "epoch border"
         if not iteration.void:
             seen.append(iteration)
@@ -62,8 +67,10 @@ def _enough(
 ) -> bool:
     """Whether nothing more can be learned: of epoch borders, and of the memory of workers."""
     facts = conductor.loader_facts()
-    if facts is not None and facts.workers and time.monotonic() - begun < _WORKERS_SECONDS:
-        return False
+    if facts is not None and facts.workers:
+        grows = any(isinstance(o, Loaders) and o.grows for o in conductor.observers)
+        if time.monotonic() - begun < (_GROWING_SECONDS if grows else _WORKERS_SECONDS):
+            return False
     return borders >= _BORDERS or not _border_comes(conductor, seen, deadline)
 
 

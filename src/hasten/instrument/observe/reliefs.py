@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
 
 import torch
 
 from hasten.instrument import patching
+from hasten.instrument.observe.places import users_frame
 
 
 @contextmanager
@@ -34,9 +36,54 @@ def compile() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def copies() -> Iterator[None]:
+    """Copies between devices are made once for each line and shape, then handed out again.
+
+    What a graph goes through is copied as ever.
+    """
+    kept: dict[Any, torch.Tensor] = {}
+    patches = [
+        patching.replace(torch.Tensor, name, _kept(getattr(torch.Tensor, name), name, kept))
+        for name in ("to", "cuda", "cpu")
+    ]
+    try:
+        yield
+    finally:
+        for patch in reversed(patches):
+            patching.restore(patch)
+
+
+def _kept(original: Any, name: str, kept: dict[Any, torch.Tensor]) -> Any:
+    def copying(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or tensor.requires_grad:
+            return original(tensor, *args, **kwargs)
+        device = _target(name, args, kwargs)
+        if device is None or device.type == tensor.device.type:
+            return original(tensor, *args, **kwargs)
+        key = users_frame(), tuple(tensor.shape), tensor.dtype, device, str(args), str(kwargs)
+        if key not in kept:
+            kept[key] = original(tensor, *args, **kwargs)
+        return kept[key]
+
+    return copying
+
+
+def _target(name: str, args: Any, kwargs: Any) -> torch.device | None:
+    """The device that a call moves to; None: none is named."""
+    if name != "to":
+        return torch.device(name)
+    try:
+        device: torch.device | None = torch._C._nn._parse_to(*args, **kwargs)[0]
+    except (RuntimeError, TypeError):  # `copy=`, which it does not know
+        return None
+    return device
+
+
 RELIEFS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "anomaly": anomaly,
     "compile": compile,
+    "copies": copies,
 }
 
 

@@ -7,6 +7,8 @@ subject), "scheduler_made" for the step that a scheduler takes when it is made, 
 
 from __future__ import annotations
 
+import functools
+import threading
 import time
 from typing import Any, ClassVar
 
@@ -15,6 +17,7 @@ import torch
 from hasten.instrument.observe.base import Observer
 from hasten.instrument.observe.log import Log
 from hasten.instrument.observe.places import users_frame
+from hasten.instrument.recorder import OPTIMIZER
 
 
 class Training(Observer):
@@ -23,15 +26,43 @@ class Training(Observer):
     name: ClassVar[str] = "training"
 
     def __init__(self) -> None:
+        self._recorder: Any = None
         self._begun: list[tuple[float, tuple[str, int, str] | None]] = []
+
+    def attach(self, recorder: Any) -> None:
+        """The recorder for which clearing and clipping gradients is the optimizer's."""
+        self._recorder = recorder
+
+    def _of_the_optimizer(self, log: Log, owner: Any, name: str) -> None:
+        original, recorder = getattr(owner, name), self._recorder
+        main = threading.main_thread()
+
+        @functools.wraps(original)
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling() or threading.current_thread() is not main:
+                return original(*args, **kwargs)
+            recorder.enter(OPTIMIZER)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                recorder.leave()
+
+        log.replace(owner, name, counted)
 
     def start(self, log: Log) -> None:
         """Hook what has no event of the conductor's."""
         from torch.nn.utils import clip_grad
 
+        clipping = ("clip_grad_norm_", "clip_grad_value_")
+        clearing = (torch.optim.Optimizer, torch.nn.Module)
+        if self._recorder is not None:
+            for owner in clearing:
+                self._of_the_optimizer(log, owner, "zero_grad")
+            for name in clipping:
+                self._of_the_optimizer(log, clip_grad, name)
         log.wrap(torch.optim.Optimizer, "zero_grad", "zero_grad", noun="optimizer")
         log.wrap(torch.nn.Module, "zero_grad", "zero_grad", noun="module")
-        for name in ("clip_grad_norm_", "clip_grad_value_"):
+        for name in clipping:
             log.wrap(clip_grad, name, "clip")
             log.replace(torch.nn.utils, name, getattr(clip_grad, name))
         scaler = torch.amp.GradScaler

@@ -14,6 +14,7 @@ from hasten.report.html.plots import Bar, Curve, Series, curve
 from hasten.report.html.source import Excerpt, excerpt
 from hasten.report.html.svg import milliseconds, number
 from hasten.report.html.timeline import NAMES, lanes
+from hasten.report.measured import figures
 from hasten.report.phrases import MIB, count, duration, loop
 
 _BURSTS = 0.1  # share of a phase's time in bursts from which they are named
@@ -22,6 +23,7 @@ _STRETCHES = {
     "first batch of an epoch": "first iterations of epochs",
     "another loader is read": "beside validation",
     "saving": "checkpoints",
+    "output": "printing and logging",
 }
 #: A rung of the ladder: name, seconds, class of the colour, note, a further figure.
 _Step = tuple[str, float, str, str, str]
@@ -259,14 +261,14 @@ def _losses(diagnosis: Diagnosis) -> Curve | None:
 
 
 def _memory(diagnosis: Diagnosis) -> list[Bar]:
-    examined, loader = diagnosis.examined, diagnosis.examined.loader
+    examined = diagnosis.examined
     parts: list[tuple[str, float, str]] = [
         ("when the loop began", examined.memory_first, "step"),
         ("at the end", examined.memory_last, "step"),
         ("at most", examined.peak_memory, "now"),
     ]
-    if loader is not None and loader.worker_memory:
-        parts.append(("workers, private to them", loader.worker_memory[-1], "step"))
+    if looks := diagnosis.observed.facts.get("loaders", {}).get("worker_memory"):
+        parts.append(("workers, private to them", max(map(max, looks)), "step"))
     if examined.device_peak_memory:
         parts.append(("on the device, at most", examined.device_peak_memory, "now"))
     return sizes(parts)
@@ -298,6 +300,7 @@ def _measured(diagnosis: Diagnosis) -> Iterator[tuple[str, str]]:
         for transform in loader.transforms:
             if transform.seconds > 0.05 * loader.fetch:
                 yield f"of it in {transform.name}", milliseconds(transform.seconds)
+    yield from figures(diagnosis)
     if examined.flops and diagnosis.iteration:
         speed = examined.flops / diagnosis.iteration / 1e9
         yield "arithmetic achieved", f"{speed:,.1f} GFLOP/s"
