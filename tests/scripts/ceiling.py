@@ -15,7 +15,7 @@ made = []  # the sizes of batches that were made
 
 class Rows(Dataset):
     def __init__(self):
-        self.x = torch.randn(16 * BATCH, 512)
+        self.x = torch.randn(100 * BATCH, 512)
 
     def __len__(self):
         return len(self.x)
