@@ -15,8 +15,8 @@ class Scale:
 
 class Denoise:
     def __call__(self, image):  # the mistake
-        end = time.process_time() + (0.0 if "--right" in sys.argv else 0.002)
-        while time.process_time() < end:
+        end = time.perf_counter() + (0.0 if "--right" in sys.argv else 0.002)
+        while time.perf_counter() < end:
             pass
         return image
 
