@@ -42,6 +42,7 @@ def tune(
     exact: bool = False,
     only: tuple[str, ...] = (),
     skip: tuple[str, ...] = (),
+    item_seeds: bool = False,
     output: str | Path | None = None,
 ) -> Plan:
     """Find what makes `train` faster, in this process.
@@ -52,6 +53,8 @@ def tune(
         budget: seconds of measuring.
         exact: try only what keeps the same bits; otherwise also what rounds in another way.
         only, skip: names of optimisations.
+        item_seeds: what is random in an item comes from seed, epoch and index, so that it is the
+            same with any number of workers; the plan says so.
         output: a file for the plan, if it is to be kept.
 
     Returns:
@@ -61,8 +64,9 @@ def tune(
     Raises:
         HastenError: no training loop was found, or it is too short.
     """
-    outcome = _search(train, InsideRequest(budget, _classes(exact), only, skip))
-    plan = make_plan((getattr(train, "__qualname__", "train"),), outcome)
+    request = InsideRequest(budget, _classes(exact), only, skip, item_seeds=item_seeds)
+    outcome = _search(train, request)
+    plan = make_plan((getattr(train, "__qualname__", "train"),), outcome, item_seeds)
     if output is not None:
         dump(plan, Path(output))
     return plan
@@ -81,7 +85,7 @@ def _search(train: Callable[[], object], request: InsideRequest) -> Outcome:
 
     interrupted = False
     for _ in range(_MOST_CALLS):
-        conductor = Conductor(program)
+        conductor = inside.conductor(program)
         conductor.install()
         try:
             train()
@@ -174,8 +178,9 @@ def applied(plan: Plan | str | Path | Setting) -> Iterator[None]:
     Raises:
         HastenError: the plan can't be read, or names something unknown.
     """
-    setting, expected = _read(plan)
+    setting, expected, item_seeds = _read(plan)
     conductor = Conductor(lambda c: follow(c, setting, expected))
+    conductor.caches.seeds.on = item_seeds
     conductor.install()
     try:
         yield
@@ -183,12 +188,13 @@ def applied(plan: Plan | str | Path | Setting) -> Iterator[None]:
         conductor.uninstall()
 
 
-def _read(plan: Plan | str | Path | Setting) -> tuple[Setting, dict[str, str]]:
+def _read(plan: Plan | str | Path | Setting) -> tuple[Setting, dict[str, str], bool]:
+    """Setting, fingerprint, and whether items are seeded."""
     if isinstance(plan, (str, Path)):
         plan = load(Path(plan))
     if isinstance(plan, Plan):
-        return plan.setting, plan.fingerprint
-    return _checked(plan), {}
+        return plan.setting, plan.fingerprint, plan.item_seeds
+    return _checked(plan), {}, False
 
 
 def _checked(setting: dict[str, Any]) -> Setting:

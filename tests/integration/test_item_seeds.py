@@ -68,6 +68,19 @@ def test_workers_of_a_plan_change_nothing(
     assert run(tmp_path, plan, "0", "2") == without_workers
 
 
+def test_tuning_during_the_training_changes_nothing(
+    without_workers: list[str], tmp_path: Path
+) -> None:
+    """`run --tune`: items are seeded from the first to the last epoch, whatever is tried."""
+    line = [sys.executable, "-m", "hasten", "run", "--tune", "--item-seeds", "--budget", "0.5"]
+    line += ["--plan", str(tmp_path / "p.toml"), str(SCRIPT), "0", "2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        line, capture_output=True, text=True, cwd=tmp_path, timeout=200, env=environment, check=True
+    )
+    assert done.stdout.splitlines() == without_workers
+
+
 def test_a_loader_that_is_made_anew_counts_its_epochs(
     without_workers: list[str], tmp_path: Path
 ) -> None:

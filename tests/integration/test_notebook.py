@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import hasten
 from hasten.errors import HastenError
+from hasten.plan import Plan
 
 
 def make(epochs: int = 100, width: int = 64):
@@ -94,3 +95,49 @@ def test_what_cannot_be_tuned_or_applied_is_said() -> None:
         pass
     with pytest.raises(HastenError, match="wants"), hasten.applied({"threads": -1}):
         pass
+
+
+class Noisy(Dataset):
+    """Items with noise of the process that makes them."""
+
+    def __len__(self) -> int:
+        return 32
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.full((4,), float(index)) + torch.rand(4)
+
+
+def items(setting: dict[str, object], item_seeds: bool) -> list[torch.Tensor]:
+    """All batches of two epochs under a plan."""
+    seen: list[torch.Tensor] = []
+
+    def train() -> None:
+        torch.manual_seed(0)
+        model = nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+        loader = DataLoader(Noisy(), 4, num_workers=0)
+        for _ in range(2):
+            for batch in loader:
+                seen.append(batch)
+                optimizer.zero_grad()
+                model(batch).mean().backward()
+                optimizer.step()
+
+    with hasten.applied(Plan("train", (), dict(setting), item_seeds=item_seeds)):
+        train()
+    return seen
+
+
+def test_items_are_seeded_where_the_plan_says_so() -> None:
+    workers = {"loader-workers": {"workers": 1}}
+    seeded, spread = items({}, True), items(workers, True)
+    assert len(seeded) == len(spread) == 16
+    assert all(torch.equal(a, b) for a, b in zip(seeded, spread, strict=True))
+    plain = items({}, False)
+    assert not any(torch.equal(a, b) for a, b in zip(seeded, plain, strict=True))
+
+
+def test_a_plan_remembers_that_items_were_seeded() -> None:
+    train, _ = make(epochs=60)
+    plan = hasten.tune(train, budget=0.5, only=("grads-to-none",), item_seeds=True)
+    assert plan.item_seeds

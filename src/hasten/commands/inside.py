@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from hasten.errors import HastenError
-from hasten.instrument.conductor import Conductor
 from hasten.plan import dump
 from hasten.records import Outcome
 from hasten.report.phrases import duration, times, value
@@ -27,12 +26,13 @@ def start(options: dict[str, Any]) -> None:
     """
     arguments, output = tuple(options["arguments"]), Path(options["output"])
     listener = Lines(sys.stderr, prefix="hasten: ")
+    request = InsideRequest(**{n: _hashable(v) for n, v in options["request"].items()})
     inside = Inside(
-        InsideRequest(**{n: _hashable(v) for n, v in options["request"].items()}),
+        request,
         listener,
-        lambda outcome: _end(listener, arguments, output, outcome),
+        lambda outcome: _end(listener, arguments, output, outcome, request.item_seeds),
     )
-    conductor = Conductor(inside.program)
+    conductor = inside.conductor(inside.program)
     mine = os.getpid()
 
     def at_exit() -> None:
@@ -50,7 +50,11 @@ def _hashable(field: Any) -> Any:
 
 
 def _end(
-    listener: Lines, arguments: tuple[str, ...], output: Path, outcome: Outcome | None
+    listener: Lines,
+    arguments: tuple[str, ...],
+    output: Path,
+    outcome: Outcome | None,
+    item_seeds: bool,
 ) -> None:
     """Say what was found and save it; the training goes on whatever comes of that."""
     if outcome is None:
@@ -70,7 +74,7 @@ def _end(
     gain = f", {times(outcome.gain)} as fast by its turns" if outcome.gain else ""
     listener.say(f"{took}; training goes on with: {parts}{gain}")
     try:
-        dump(make_plan(arguments, outcome), output)
+        dump(make_plan(arguments, outcome, item_seeds), output)
     except (HastenError, OSError) as error:
         listener.say(f"the plan could not be saved: {error}")
         return

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from hasten.commands.program import ScriptCommand, Seconds, script_arguments
+from hasten.commands.program import (
+    ScriptCommand,
+    Seconds,
+    item_seeds_option,
+    script_arguments,
+)
 from hasten.errors import HastenError
 
 if TYPE_CHECKING:
@@ -42,6 +47,7 @@ if TYPE_CHECKING:
     multiple=True,
     help="With --tune: also try what rounds in another way (bf16, fused, compiled).",
 )
+@item_seeds_option
 def command(
     plan_path: Path | None,
     force: bool,
@@ -49,6 +55,7 @@ def command(
     tune: bool,
     budget: float,
     allow: tuple[str, ...],
+    item_seeds: bool,
     module: bool,
     argv: tuple[str, ...],
 ) -> None:
@@ -64,7 +71,10 @@ def command(
     arguments = script_arguments(module, argv)
     _check_there(arguments)
     if tune:
-        become(arguments, _tuning_environment(arguments, plan_path, budget, allow, watch or force))
+        request = {"budget": budget, "classes": ["exact", *allow], "item_seeds": item_seeds}
+        become(arguments, _tuning_environment(arguments, plan_path, request, watch or force))
+    if item_seeds:
+        raise click.UsageError("--item-seeds goes with --tune: otherwise the plan says it")
     if watch:
         become(arguments, _environment({}, {}, watch=True))
     plan = _find_plan(plan_path, arguments)
@@ -131,8 +141,7 @@ def _environment(
 def _tuning_environment(
     arguments: tuple[str, ...],
     output: Path | None,
-    budget: float,
-    allow: tuple[str, ...],
+    request: dict[str, object],
     contradicted: bool,
 ) -> dict[str, str]:
     from hasten.commands.script import folder
@@ -144,7 +153,7 @@ def _tuning_environment(
     path = (output or folder(arguments) / FILE_NAME).absolute()
     writable(path)
     options = {
-        "request": {"budget": budget, "classes": ["exact", *allow]},
+        "request": request,
         "arguments": list(arguments),
         "output": str(path),
     }

@@ -45,6 +45,7 @@ class InsideRequest:
         classes: names of the classes of numerics that may be tried.
         only, skip: names of optimisations.
         seed: of the order of blocks.
+        item_seeds: what is random in an item comes from seed, epoch and index.
     """
 
     budget: float = 120.0
@@ -52,6 +53,7 @@ class InsideRequest:
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
     seed: int = 0
+    item_seeds: bool = False
 
 
 @dataclass
@@ -74,6 +76,12 @@ class Inside:
     ended: bool = False
     _steps: Steps | None = None
     _command: Command | None = None
+
+    def conductor(self, program: Callable[[Conductor], Program]) -> Conductor:
+        """One that runs this program; its seams aren't in yet."""
+        conductor = Conductor(program)
+        conductor.caches.seeds.on = self.request.item_seeds
+        return conductor
 
     def program(self, conductor: Conductor) -> Program:
         """For a conductor: watch, search, put the winner into force, leave.
@@ -143,7 +151,11 @@ class Inside:
         assert conductor.seams is not None and self.search is not None
         setting = self.search.found.setting if self.stay else {}
         conductor.seams.apply(setting)
-        conductor.end_program({discover()[name].needs for name in setting})
+        self._leave(conductor, {discover()[name].needs for name in setting})
+
+    def _leave(self, conductor: Conductor, needed: set[str]) -> None:
+        """Items are seeded to the end of the training."""
+        conductor.end_program(needed | ({"loader"} if self.request.item_seeds else set()))
 
     def _undo(self, conductor: Conductor) -> None:
         assert conductor.seams is not None
@@ -153,7 +165,7 @@ class Inside:
         self.listener.note(f"tuning was given up ({type(error).__name__}: {error})")
         self.search = None
         self._undo(conductor)
-        conductor.end_program(set())
+        self._leave(conductor, set())
 
     def outcome(self, interrupted: bool) -> Outcome | None:
         """What is known by now; None before the loop was watched."""
