@@ -180,6 +180,25 @@ def test_a_busy_machine_is_others_who_take_the_core(make_profile: Make) -> None:
         assert len(found("busy-machine", case)) == expected
 
 
+def test_one_thread_is_a_matter_of_who_set_it(make_profile: Make) -> None:
+    """A launcher such as torchrun sets the variable; a script calls a function."""
+    gain = {"one-thread": WhatIf(0.1, 0.06, 6)}
+    machine = dataclasses.replace(look(), omp_threads=1, usable_cores=4.0)
+    called = Event("threads_set", PLACE, 1)
+    for events, todo, place in (((), "OMP_NUM_THREADS=4", None), ((called,), "torch.set", PLACE)):
+        case = diagnosis(
+            make_profile, events, profile={"device": "cpu", "threads": 1}, what_ifs=gain
+        )
+        case = dataclasses.replace(case, environment=machine)
+        assert discover()["one-thread"].what_if(case) == {"threads": 4}
+        (one,) = found("one-thread", case)
+        assert one.todo.startswith(todo) and one.place == place
+        assert one.cost == pytest.approx(0.04)
+        others = {"processor": {"others": 3.2}}
+        busy = dataclasses.replace(case, observed=dataclasses.replace(case.observed, facts=others))
+        assert discover()["one-thread"].what_if(busy) is None
+
+
 def test_recompiles_need_more_than_one(make_profile: Make) -> None:
     for number, expected in ((0, 0), (1, 0), (3, 1)):
         facts = {"compiling": {"compilations": number, "seconds": 0.5, "graphs": 4, "breaks": 0}}
