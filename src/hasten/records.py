@@ -59,6 +59,7 @@ class LoaderFacts:
     samples_seen: int = 0
     pinned: bool = False
     items: ItemFacts | None = None  # None: data costs too little to have looked
+    one_by_one: str = ""  # why items can't be fetched a batch at a time; empty: they can
 
 
 @dataclass(frozen=True)

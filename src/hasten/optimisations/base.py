@@ -168,6 +168,17 @@ class ItemsSeam(Protocol):
         """Items that came from what was kept, since `begin`."""
 
 
+class WholeSeam(Protocol):
+    """Batches of the training loader, whose items are rows of tensors."""
+
+    def set(self, on: bool) -> None:
+        """Fetch the items of a batch at once from the next one on; False: one by one."""
+
+    @property
+    def trouble(self) -> str:
+        """Why items are fetched one by one; empty: they aren't."""
+
+
 class DeliverySeam(Protocol):
     """What becomes of a batch between the loader and the script."""
 
@@ -184,6 +195,9 @@ class LoaderSeam(Protocol):
 
     @property
     def items(self) -> ItemsSeam: ...
+
+    @property
+    def whole(self) -> WholeSeam: ...
 
     def configure(self, workers: int, prefetch: int | None, persistent: bool) -> None:
         """Fetch with this many workers from the next batch on."""
@@ -313,7 +327,7 @@ class Optimisation(ABC):
     one_by_one: ClassVar[bool] = False  # a later value only matters where those before it fail
     searched: ClassVar[bool] = True  # False: tried on request only, since it saves no time
     needs: ClassVar[str] = ""  # the seam it speaks to: "roots", "optimizers", "loader" or none
-    # What is proven: "model", "optimizer", "both" or "items"; "": as `needs` says.
+    # What is proven: "model", "optimizer", "both", "items" or "batches"; "": as `needs` says.
     touches: ClassVar[str] = ""
     compiles: ClassVar[bool] = False  # the first iterations under it compile
 

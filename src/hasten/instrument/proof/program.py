@@ -26,6 +26,8 @@ def obey(conductor: Conductor, command: Prove) -> Generator[None, Iteration, Pro
     seams.apply(command.reference)
     if unit.touches == "items":
         proof = keeping.prove(seams, command)
+    elif unit.touches == "batches":
+        proof = _prove_batches(conductor, command)
     elif unit.data_path:
         proof = _prove_loader(conductor, command)
     else:
@@ -62,6 +64,22 @@ def _record(conductor: Conductor, kind: str) -> Generator[None, Iteration, Recor
         if not recording.lacks(kind):
             break
     return recording
+
+
+def _prove_batches(conductor: Conductor, command: Prove) -> Proof:
+    """Batches whose items were fetched at once equal those of single items, to the bit."""
+    seams = conductor.seams
+    assert seams is not None and seams.loader is not None
+    reason = seams.loader.whole.prove()
+    return Proof(
+        name=command.name,
+        numerics=Numerics.EXACT.value,
+        passed=not reason,
+        figure=1.0 if reason else 0.0,
+        bound=0.0,
+        worst=reason,
+        reason=reason,
+    )
 
 
 def _prove_loader(conductor: Conductor, command: Prove) -> Proof:

@@ -42,6 +42,7 @@ from hasten.instrument.seams.loader_torch import (
     remember,
     why_not_owned,
 )
+from hasten.instrument.seams.loader_whole import WholeBatches
 from hasten.records import LoaderFacts
 
 
@@ -62,6 +63,7 @@ class OwnedLoader:
         staleness: whether the script was caught changing its dataset under our workers.
         persisted: what the script's own persistent workers carry over the epochs.
         items: of its dataset, kept once they are computed.
+        whole: its batches, whose items are fetched at once.
     """
 
     def __init__(self, loader: DataLoader[Any], events: LoaderEvents, caches: Caches) -> None:
@@ -77,6 +79,7 @@ class OwnedLoader:
         self.not_persistent_because = ""
         self.staleness = Staleness()
         self.items = Keeping(self, caches, self._aim)
+        self.whole = WholeBatches(self, self._aim)
         self._asked: Config | None = None
         self._unmarkable: Config | None = None
         self._collates = loader._auto_collation
@@ -134,9 +137,14 @@ class OwnedLoader:
         self._aim()
 
     def _aim(self) -> None:
-        target = self.items.target(self._asked)
+        target = self.whole.target(self.items.target(self._asked))
         if target != self.target:  # iterators compare by identity, which is quicker
             self.target = target
+
+    def dress(self, copy: DataLoader[Any], config: Config) -> None:
+        """Give a copy of the loader, from which a pool starts now, items as they are wanted."""
+        self.whole.dress(copy, config)
+        self.items.dress(copy, config)
 
     def baseline(self, loader: DataLoader[Any]) -> Config:
         """How it fetches while nothing is configured."""
@@ -343,6 +351,7 @@ class LoaderSeams:
             owned.events = Silence()
             owned.hold(False)
             owned.items.end()
+            owned.whole.set(False)
             owned.reset()
             owned.prune()
             owned.forget()

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
 
+from hasten.instrument.seams.loader_whole import why_not
 from hasten.records import LoaderFacts
 
 
@@ -33,6 +34,7 @@ def describe(loader: DataLoader[Any], not_owned_because: str | None, samples: in
         dataset_items=None if iterable else length_of(loader.dataset),
         samples_seen=samples,
         pinned=bool(loader.pin_memory),
+        one_by_one="an IterableDataset has no indices" if iterable else why_not(loader),
     )
 
 

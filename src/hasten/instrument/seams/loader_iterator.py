@@ -124,7 +124,7 @@ class OwnedIterator(_BaseDataLoaderIter):
         if pool is None or self._passes == 1:
             feed = Feed(self._baseline.key, self._stream, self._order)
             copy = shadow(loader, self._baseline, feed, loader.generator)
-            self._owned.items.dress(copy, self._baseline)
+            self._owned.dress(copy, self._baseline)
             self._script = pool = Pool(copy, feed, self._epoch, script=True)
             self._seeds = Seeds.after(pool.inner._base_seed)
             self._starting = pool if pool.workers else None
@@ -246,7 +246,7 @@ class OwnedIterator(_BaseDataLoaderIter):
         # torch never ends a pool of ours by itself: it may be idle and wanted again.
         keep = wanted.workers > 0
         copy = shadow(loader, wanted, feed, self._seeds.generator(), persistent=keep)
-        self._owned.items.dress(copy, wanted)
+        self._owned.dress(copy, wanted)
         script = self._baseline.persistent and wanted == self._baseline
         mark = None if script else self._owned.fingerprint(loader, wanted)
         pool = Pool(copy, feed, self._epoch, script=False)

@@ -42,21 +42,22 @@ _READ = (
 _OVERRIDES = ("_get_iterator", "_index_sampler", "_auto_collation")
 
 
-#: Of a pool: worker processes, batches ahead for each, and whether items are kept.
-Key = tuple[int, "int | None", bool]
+#: Of a pool: worker processes, batches ahead for each, whether items are kept, and fetched at once.
+Key = tuple[int, "int | None", bool, bool]
 
 
 @dataclass(frozen=True)
 class Config:
     """How a loader fetches: worker processes, batches ahead for each, pool kept over epochs.
 
-    `cached`: items are kept once they are computed.
+    `cached`: items are kept once they are computed; `whole`: those of a batch are fetched at once.
     """
 
     workers: int
     prefetch: int | None
     persistent: bool
     cached: bool = False
+    whole: bool = False
 
     @classmethod
     def of(cls, loader: DataLoader[Any]) -> Config:
@@ -71,7 +72,7 @@ class Config:
     @property
     def key(self) -> Key:
         """What makes two pools interchangeable within an epoch."""
-        return self.workers, self.prefetch, self.cached
+        return self.workers, self.prefetch, self.cached, self.whole
 
     @property
     def capacity(self) -> int:
