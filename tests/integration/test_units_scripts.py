@@ -32,6 +32,7 @@ CASES: list[tuple[str, tuple[str, ...], str, Any]] = [
     ("unit_debug.py", (), "debug-off", ["anomaly"]),
     ("unit_debug.py", ("profiler",), "debug-off", ["profiler"]),
     ("unit_autocast.py", (), "autocast-off", True),
+    ("unit_rows.py", (), "batched-fetch", True),
 ]
 
 
