@@ -221,6 +221,44 @@ def test_an_item_that_turns_out_random_is_never_kept() -> None:
     assert items.counters.read()[2] == COUNT - 1
 
 
+class Several(Dataset[Any]):
+    """Fetches several items at once, and counts how often it is asked."""
+
+    def __init__(self, noisy: bool = False) -> None:
+        self.noisy, self.asked = noisy, []  # type: ignore[var-annotated]
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.full((3,), float(index)) + (torch.rand(1) if self.noisy else 0.0)
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        self.asked.append(list(indices))
+        return [self[index] for index in indices]
+
+
+def test_what_is_missing_of_a_batch_is_fetched_at_once() -> None:
+    dataset = Several()
+    items = kept(dataset, Recipe(None))
+    for batch in ([1, 2, 3], [3, 4, 1, 5], [5, 6], [1, 2]):
+        assert all(map(same, items.fetch_all(batch), [dataset[i] for i in batch]))
+    assert dataset.asked == [[1, 2, 3], [4, 5]]  # one that is missing alone is an item
+    assert all(map(same, items.fetch_all([7, 7, 8]), [dataset[i] for i in (7, 7, 8)]))
+    assert dataset.asked[-1] == [7, 8]
+
+
+def test_what_several_items_draw_is_theirs() -> None:
+    dataset, plain = Several(noisy=True), Several(noisy=True)
+    items = kept(dataset, Recipe(None))
+    for batch in ([1, 2, 3], [1, 2]):
+        seed(5)
+        expected, after = plain.__getitems__(batch), random_states()
+        seed(5)
+        assert all(map(same, items.fetch_all(batch), expected)) and random_states() == after
+    assert items.counters.read()[2] == 0
+
+
 def test_a_changed_file_is_read_anew(folder: Path) -> None:
     dataset = ImageFolder(str(folder), FLIP)
     items = kept(dataset, look(dataset, range(3)).options[-1].recipe, FolderStamp(dataset))

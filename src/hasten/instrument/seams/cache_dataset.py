@@ -39,7 +39,7 @@ class CachedDataset(StandIn):
         items = self._items()
         if items is None:
             return several(self._all()[0], indices)
-        return [items.fetch(index) for index in indices]
+        return items.fetch_all(indices)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         dataset, items, _ = self._all()

@@ -12,7 +12,7 @@ import os
 import random
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy
@@ -137,6 +137,19 @@ class Items:
         self.counters.add(1, 0, 0, 0)
         return self._whole(value)
 
+    def fetch_all(self, indices: Sequence[Any]) -> list[Any]:
+        """The items of a batch; what is missing at once, where the dataset fetches several."""
+        made: dict[int, Any] = {}
+        if self._split is None and getattr(self.dataset, "__getitems__", None):
+            made = self._miss_several([i for i in dict.fromkeys(indices) if self._lacks(i)])
+        return [made.pop(i) if i in made else self.fetch(i) for i in indices]
+
+    def _lacks(self, index: Any) -> bool:
+        if type(index) is not int or not 0 <= index < self.store.items or self.trouble:
+            return False
+        stamp = self.stamp(index)
+        return stamp is not None and not self.store.has(index, stamp)
+
     def fill(self, index: int) -> None:
         """Keep an item that nobody asks for yet; for a process that is thrown away afterwards."""
         stamp = self.stamp(index) if 0 <= index < self.store.items else None
@@ -167,6 +180,20 @@ class Items:
         else:
             self.counters.add(0, 1, 0, 0)
         return filled(shape, self._split.finish(kept)) if finish else None
+
+    def _miss_several(self, indices: list[int]) -> dict[int, Any]:
+        if len(indices) < 2:
+            return {}
+        before, items = random_states(), self.dataset.__getitems__(indices)
+        if type(items) is not list or len(items) != len(indices):
+            self.trouble = "its __getitems__ gives no list of items"
+            return {}
+        still = random_states() == before
+        for index, item in zip(indices, items, strict=True):
+            stamp = self.stamp(index)
+            if still and stamp is not None and not self.trouble and self._steady(index, item):
+                self._keep(index, stamp, item)
+        return dict(zip(indices, items, strict=True))
 
     def _made(self, index: int, before: dict[str, Any]) -> tuple[Any, Any] | None:
         """An item with a hole, and what goes into it; None: it isn't made like that."""
