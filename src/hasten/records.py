@@ -182,7 +182,7 @@ class Outcome:
     notes: tuple[str, ...] = ()
     data_free: Ratio | None = None  # the ceiling: with data free, this much faster
     gain: float | None = None  # of the setting, as the search has measured it
-    proof_seconds: float = 0.0  # of `seconds`, and what proofs have compiled
+    proof_seconds: float = 0.0  # of `seconds`
     courses: tuple[Course, ...] = ()  # of the confirmation: the script as it is, and the plan
 
 
@@ -302,6 +302,7 @@ class Proof:
     worst: str  # the parameter (or batch entry) with the worst error
     reason: str  # one line for the user
     seconds: float = 0.0
+    compile_seconds: float = 0.0  # of them
 
 
 @dataclass(frozen=True)

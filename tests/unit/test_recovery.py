@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Generator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,10 +13,11 @@ import torch
 from test_proof_zoo import Script, clean
 from torch import nn
 
-from hasten.instrument.proof import judge
+from hasten.instrument.proof import judge, program
 from hasten.optimisations import discover, find
 from hasten.optimisations.base import Optimisation
 from hasten.records import Proof, Prove
+from hasten.tuning.comparing import Clock
 from hasten.tuning.proving import Proofs
 from hasten.tuning.trial import Bundle
 
@@ -181,3 +184,25 @@ def test_the_parts_of_a_bundle() -> None:
     refused = answered(proofs.refusal(bundle, bundle.setting), [{"amp-bf16": True}], asked)
     assert refused == "amp-bf16: too far"
     assert proofs.remedies(bundle, bundle.setting) == [(amp, {"float32": ["head"]})]
+
+
+def test_proofs_are_told_how_long_they_may_take_and_compiling_is_apart() -> None:
+    clock = Clock(100.0)
+    proofs, asked = Proofs(frozenset(), clock), []
+    left = clock.left
+    for name in ("amp-bf16", "threads", "grads-to-none", "fused-optimizer"):
+        steps = proofs.refusal(find(name), True)
+        asked.append(next(steps).seconds)
+        with pytest.raises(StopIteration):
+            steps.send(Proof(name, "rounding", True, 0.0, 1.0, "", "fine", 34.0, 30.0))
+    assert asked == [5.0, 3.0, 1.0, 1.0], "of a tenth of the budget; and a second in any case"
+    assert proofs.seconds == 16.0 and clock.compile_seconds == 120.0
+    assert clock.left >= left, "what was compiled is not measuring"
+
+
+def test_what_dynamo_compiles_is_known() -> None:
+    known = {"_compile.compile_inner": [1.0, 2.0], "backward._backward_impl": [0.5], "gc": [9.0]}
+    with pytest.MonkeyPatch.context() as patch:
+        stand_in = SimpleNamespace(compilation_time_metrics=known)
+        patch.setitem(sys.modules, "torch._dynamo.utils", stand_in)
+        assert program._compiled() == 3.5

@@ -11,7 +11,7 @@ from collections.abc import Generator
 
 from hasten.optimisations import Numerics, Optimisation
 from hasten.records import Proof, Value
-from hasten.tuning.comparing import Answer, Command, prove
+from hasten.tuning.comparing import Answer, Clock, Command, prove
 from hasten.tuning.trial import Bundle
 
 _SHARE = 0.1  # of the budget
@@ -24,14 +24,15 @@ class Proofs:
 
     Args:
         allow: classes of numerics that are allowed beyond exact and rounding.
-        budget: seconds of measuring, of which proofs should take no more than a tenth.
+        clock: of the budget, of which proofs should take no more than a tenth.
 
     Attributes:
-        seconds: that proofs have taken.
+        seconds: that proofs have taken, without what they have compiled.
     """
 
-    def __init__(self, allow: frozenset[str], budget: float = math.inf) -> None:
-        self._allow, self._room = allow, _SHARE * budget
+    def __init__(self, allow: frozenset[str], clock: Clock | None = None) -> None:
+        self._allow, self._clock = allow, clock
+        self._room = _SHARE * clock.budget if clock is not None else math.inf
         self.seconds = 0.0
         self._known: dict[tuple[str, str], Proof | str] = {}
         self._latest: dict[str, Proof | str] = {}  # of each unit
@@ -49,7 +50,10 @@ class Proofs:
             seconds = min(_MOST, max(_LEAST, (self._room - self.seconds) / 2))
             proof = yield from prove(unit.name, {unit.name: value}, {}, seconds)
             self._known[key] = proof
-            self.seconds += proof.seconds if isinstance(proof, Proof) else 0.0
+            if isinstance(proof, Proof):
+                self.seconds += proof.seconds - proof.compile_seconds
+                if self._clock is not None:
+                    self._clock.exclude(proof.compile_seconds, compiling=True)
         self._latest[unit.name] = self._known[key]
         return self._against(self._known[key])
 

@@ -63,7 +63,7 @@ class Search:
         self.bench, self.environment, self.scope = bench, environment, scope
         self.listener = listener
         self.found = Found()
-        self.proofs = Proofs(scope.allow, bench.clock.budget)
+        self.proofs = Proofs(scope.allow, bench.clock)
         self._trials: list[Trial] = []
         self._remedies: list[Candidate] = []  # of what was refused, to be tried
 
