@@ -24,28 +24,50 @@ from typing import Any
 
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "unit"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "units"))
 
 import torch
+from hasten_broken_units import RepeatsBatch, SkipsSteps
 from test_proof_broken import BROKEN, CAUSES, PRECISIONS, applies, prove
 from test_proof_honest import EAGER_STREAM, SETTINGS
 from test_proof_honest import prove as prove_honest
+from test_proof_steps import lost_group, old_strides
 from test_proof_zoo import KINDS, release
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
+from hasten.instrument.conductor import Conductor, Program
+from hasten.instrument.verify.conductor import FollowingConductor
 from hasten.records import Proof
+from hasten.tuning import invariants
+from hasten.verification import Followed
 
 HONEST = {
     **SETTINGS,
     "compile": ({"compile": EAGER_STREAM}, "model"),
 }
 Trial = Callable[[str, int], Proof]
+#: Faults of an optimizer: the kinds are optimizers, and what has to be said.
+STEPS = {
+    "lost_group": (("sgd", "adamw"), "is no longer updated: the optimizer has lost it"),
+    "old_strides": (("momentum", "adamw"), "its gradient and its state differ in strides"),
+}
+#: Faults that only counting shows, every fiftieth time; the kind is "loop".
+COUNTED = {
+    "skipped_steps": (SkipsSteps, "optimizer steps: 120 in 120 iterations, under the plan 118"),
+    "repeated_batch": (RepeatsBatch, "has been there before; 2 are repeated"),
+}
+_LOOP = 120  # iterations
 
 
 def main() -> int:
     """Make what is missing, then print the table; returns 1 when a case failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=20)
-    parser.add_argument("--kinds", default=",".join(KINDS))
-    parser.add_argument("--cases", default=",".join([*SETTINGS, *BROKEN]))
+    every = [*KINDS, "sgd", "momentum", "adamw", "loop"]
+    parser.add_argument("--kinds", default=",".join(every))
+    cases = [*SETTINGS, *BROKEN, *STEPS, *COUNTED]
+    parser.add_argument("--cases", default=",".join(cases))
     parser.add_argument("--lines", type=Path, required=True)
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
@@ -73,7 +95,11 @@ def make(kind: str, case: str, trials: int, lines: Path) -> None:
 
 def _trials(kind: str, case: str) -> Iterator[tuple[str, str | None, Trial]]:
     """Name, expected cause (None: it has to pass), and the trial itself."""
-    if case in HONEST and (kind, case) != ("sparse-bag", "fused"):
+    if case in STEPS or case in COUNTED:
+        yield from _other_trials(kind, case)
+    elif kind not in KINDS:
+        return
+    elif case in HONEST and (kind, case) != ("sparse-bag", "fused"):
         yield case, None, lambda k, seed: prove_honest(k, seed, *HONEST[case], "rounding")
     elif case in BROKEN and applies(case, kind):
         for precision, setting in PRECISIONS.items():
@@ -83,6 +109,60 @@ def _trials(kind: str, case: str) -> Iterator[tuple[str, str | None, Trial]]:
                 return prove(KINDS[k](), case, setting)
 
             yield f"{case} {precision}", CAUSES[case], trial
+
+
+def _other_trials(kind: str, case: str) -> Iterator[tuple[str, str | None, Trial]]:
+    """Faults of an optimizer's step, and of the loop."""
+    if case in STEPS and kind in STEPS[case][0]:
+
+        def step(k: str, seed: int) -> Proof:
+            torch.manual_seed(seed)
+            return lost_group(k) if case == "lost_group" else old_strides(k)[0]
+
+        yield case, STEPS[case][1], step
+    if case in COUNTED and kind == "loop":
+        yield case, COUNTED[case][1], lambda _, seed: counted(case, seed)
+
+
+def counted(case: str, seed: int) -> Proof:
+    """Compare the counts of a training with and without a fault, as `hasten verify` does."""
+    unit = COUNTED[case][0]()
+    unit.every = 50
+    found = invariants.broken(followed(seed, None), followed(seed, unit))
+    return Proof(case, "exact", not found, float(len(found)), 0.0, "", "; ".join(found))
+
+
+def followed(seed: int, fault: Any) -> Followed:
+    """Count a short training in this process; a fault comes into force at its second iteration."""
+
+    def program(conductor: Conductor) -> Program:
+        yield
+        if fault is not None:
+            fault.enable(conductor.seams, True)
+        while True:
+            yield
+
+    conductor = FollowingConductor(program)
+    conductor.install()
+    try:
+        train(seed)
+        return conductor.followed(None, ended=True)
+    finally:
+        conductor.uninstall()
+
+
+def train(seed: int) -> None:
+    """Ten epochs of twelve batches."""
+    torch.manual_seed(seed)
+    x, y = torch.randn(96, 8), torch.randint(3, (96,))
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    loader = DataLoader(TensorDataset(x, y), 8, shuffle=True)
+    for _ in range(_LOOP // len(loader)):
+        for inputs, target in loader:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), target).backward()
+            optimizer.step()
 
 
 def _row(kind: str, name: str, wanted: str | None, trials: int, trial: Trial) -> dict[str, Any]:

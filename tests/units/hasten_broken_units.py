@@ -33,6 +33,7 @@ class SkipsSteps(Honest):
     """Every tenth step isn't made."""
 
     name: ClassVar[str] = "skips-steps"
+    every = 10
 
     def enable(self, seams, value):
         optimizer = seams.optimizers[0].optimizer
@@ -40,7 +41,7 @@ class SkipsSteps(Honest):
 
         def skipping(*args: Any, **kwargs: Any) -> Any:
             count[0] += 1
-            return step(*args, **kwargs) if count[0] % 10 else None
+            return step(*args, **kwargs) if count[0] % self.every else None
 
         optimizer.step = skipping
 
@@ -49,13 +50,15 @@ class RepeatsBatch(Honest):
     """Every tenth batch is the one before."""
 
     name: ClassVar[str] = "repeats-batch"
+    every = 10
 
     def enable(self, seams, value):
         last, count, deliver = [None], [0], seams.loader.delivery
 
         def repeating(batch: Any) -> Any:
             count[0] += 1
-            last[0] = last[0] if last[0] is not None and count[0] % 10 == 0 else deliver(batch)
+            again = last[0] is not None and count[0] % self.every == 0
+            last[0] = last[0] if again else deliver(batch)
             return last[0]
 
         repeating.set, repeating.moved = deliver.set, 0  # type: ignore[attr-defined]
