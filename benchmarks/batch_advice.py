@@ -41,6 +41,8 @@ def batch(options: argparse.Namespace, *more: str) -> dict[str, Any]:
 def advice(options: argparse.Namespace) -> dict[str, Any]:
     """The advised batch size, and the seconds of an iteration with it, half and double of it."""
     found = batch(options)
+    if not (found["noise_scale"] or {}).get("samples") and options.size is None:
+        raise SystemExit(f"there is no advice to compare: {found['no_noise_scale']}")
     size = int(options.size or found["advice"]["batch_size"])
     sizes = [max(1, size // 2), size, size * 2]
     turns = batch(options, "--sizes", ",".join(map(str, sizes)))

@@ -54,7 +54,8 @@ def weigh(model: str, size: int) -> MemoryUsed:
 
 def row(model: str, size: int) -> dict[str, Any]:
     """What is predicted for one model, and what it takes; in bytes."""
-    predicted = fit([weigh(model, small) for small in SMALL])
+    small = [weigh(model, size) for size in SMALL]
+    predicted = fit(small)
     used = weigh(model, size)
     return {
         "model": model,
@@ -65,6 +66,7 @@ def row(model: str, size: int) -> dict[str, Any]:
         "all_measured": taken(used),
         "limit": predicted.total(size) / (1 - MARGIN),
         "aligned": predicted.aligned,
+        "small": [[one.batch_size, one.peak, taken(one)] for one in small],
     }
 
 

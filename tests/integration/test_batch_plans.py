@@ -6,15 +6,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hasten.plan import Plan, dump
+import pytest
+
+from hasten.plan import Plan, dump, load
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
-PLANNED = SCRIPTS / "batch_planned.py"
+PLANNED, FITTED = SCRIPTS / "batch_planned.py", SCRIPTS / "batch_fitted.py"
 
 
 def run(*line: str) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [sys.executable, *line], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, *line], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     return done
@@ -46,3 +48,48 @@ def test_a_plan_for_another_loader_changes_no_rate_and_says_so(tmp_path: Path) -
     ours = run("-m", "hasten", "run", "--plan", plan, str(PLANNED), "12", "0.01")
     assert ours.stdout == run(str(PLANNED), "12", "0.01").stdout
     assert "batch-size does nothing here" in ours.stderr and "12 samples" in ours.stderr
+
+
+# --- memory ------------------------------------------------------------------------------------
+
+
+def figures(*line: str) -> dict[str, float]:
+    """What the script says of itself: its last loss, and the most memory its process took."""
+    done = run(*line)
+    assert done.stderr == ""
+    return {name: float(value) for name, value in (s.split() for s in done.stdout.splitlines())}
+
+
+def with_plan(path: Path) -> dict[str, float]:
+    return figures("-m", "hasten", "run", "--plan", str(path), str(FITTED), "16", "--short")
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [{"micro-batches": 4}, pytest.param({"checkpoint-blocks": 1}, marks=pytest.mark.slow)],
+)
+def test_a_plan_that_saves_memory_trains_the_same_in_less(
+    tmp_path: Path, setting: dict[str, int]
+) -> None:
+    """By the script's own account of its process."""
+    path = tmp_path / "p.toml"
+    dump(Plan(str(FITTED), (), setting), path)
+    plain, ours = figures(str(FITTED), "16", "--short"), with_plan(path)
+    assert ours["loss"] == pytest.approx(plain["loss"], rel=1e-5)
+    kept = 16 * 3 * 12 * 2**19  # of all samples, three in each block
+    assert ours["peak"] < plain["peak"] - 0.35 * kept
+
+
+@pytest.mark.slow  # several processes, one after the other
+def test_what_is_made_to_fit_fits(tmp_path: Path) -> None:
+    """`--fit-memory` from one end to the other: plain Python goes above the limit."""
+    plain, least = (figures(str(FITTED), n, "--short") for n in ("16", "1"))
+    limit = int(0.5 * (plain["peak"] + least["peak"]))
+    path = tmp_path / "p.toml"
+    wanted = ("--fit-memory", str(limit), "--output", str(path), "--budget", "10", "--sizes", "8")
+    done = run("-m", "hasten", "batch", *wanted, str(FITTED), "16")
+    assert f"plan written to {path}" in done.stderr
+    assert load(path).setting.keys() <= {"checkpoint-blocks", "micro-batches"}
+    ours = with_plan(path)
+    assert ours["peak"] < limit < plain["peak"]
+    assert ours["loss"] == pytest.approx(plain["loss"], rel=1e-5)

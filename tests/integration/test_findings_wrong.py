@@ -30,6 +30,10 @@ MISTAKES = (
     ("same-random-numbers", ""),
     ("same-random-numbers", "_seeded"),
     ("apex-in-use", ""),
+    ("last-window", ""),
+    ("last-window", "_small"),
+    ("unequal-micro-batches", ""),
+    ("scaler-per-micro-batch", ""),
 )
 #: What looks like a mistake and is none.
 HEALTHY = (

@@ -24,6 +24,7 @@ from hasten.tuning.session import choose_shield
 _WATCHED = 12  # iterations of the script as it is
 _EACH = 0.06  # of the budget is for the iterations of one size
 _NOISE = 0.2  # ... and for gradients
+_GRADIENTS = 32  # without which they tell nothing; they may take a budget of their own
 _LEAST, _MOST = 4, 60  # iterations that a size is timed by
 _GAUGED, _GAUGED_VARYING = 3, 16
 _BATCHES = 6  # that an epoch must have
@@ -131,10 +132,13 @@ class Batches:
         self._say(f"as the script is: {own} samples a batch, {profile.iteration * 1000:.1f} ms")
 
     def _gradients(self, child: Child) -> None:
-        seconds = self.request.budget * _NOISE
+        enough = _GRADIENTS * self.found.profile.iteration
+        seconds = max(self.request.budget * _NOISE, min(self.request.budget, enough))
         wanted = int(min(2000, max(16, seconds / max(self.found.profile.iteration, 1e-4))))
         self._say("taking gradients at weights that stand still")
+        begun = time.monotonic()
         answer = child.ask(SampleGradients(wanted, seconds), self._patience() + seconds)
+        self._apart += max(0.0, time.monotonic() - begun - self.request.budget * _NOISE)
         if not isinstance(answer, GradientsSampled):
             self.found.no_noise = getattr(answer, "message", "an unexpected answer")
             return

@@ -109,9 +109,16 @@ def fit(measured: Sequence[MemoryUsed]) -> MemoryModel:
 
 
 def _around(sizes: list[int], beyond: Lines) -> tuple[float, float]:
-    """The line over batch size that what is taken beyond tensors stays below, on these sizes."""
+    """A line over batch size that what is taken beyond tensors stays below, on these sizes.
+
+    It rises by one standard error more than the points do, since resident memory is noisy, and a
+    limit that is exceeded is worse than a batch that could have been larger.
+    """
     numbers = np.asarray(sizes, dtype=float)
-    each = max(0.0, float(np.polyfit(numbers, beyond, 1)[0]))
+    slope, start = np.polyfit(numbers, beyond, 1)
+    left = float(np.sum((beyond - start - slope * numbers) ** 2)) / max(1, len(sizes) - 2)
+    error = float(np.sqrt(left / np.sum((numbers - numbers.mean()) ** 2)))
+    each = float(max(0, round(float(slope) + error)))  # less than a byte is rounding
     return float(np.max(beyond - each * numbers)), each
 
 

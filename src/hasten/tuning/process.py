@@ -209,6 +209,12 @@ class Child:
         self._process, self._socket, self._errors, self._asked = None, None, None, None
 
 
+#: Accelerators, Python, torch's allocator on the CPU, and the system.
+_NO_MEMORY = re.compile(
+    r"out of memory|MemoryError|DefaultCPUAllocator|cannot allocate memory", re.IGNORECASE
+)
+
+
 def _explain(status: int | None, tail: str, ended: Ended | None) -> Gone:
     last = _reason(tail)
     if status == 0:
@@ -218,7 +224,7 @@ def _explain(status: int | None, tail: str, ended: Ended | None) -> Gone:
         if -status == signal.SIGKILL:
             return Gone("memory", status, tail, ended, f"killed ({name}): out of memory?")
         return Gone("killed", status, tail, ended, f"ended by {name}")
-    kind = "memory" if "out of memory" in last.lower() or "MemoryError" in last else "exception"
+    kind = "memory" if _NO_MEMORY.search(last) else "exception"
     return Gone(kind, status, tail, ended, last or f"exit status {status}")
 
 

@@ -80,8 +80,27 @@ def _target(name: str, args: Any, kwargs: Any) -> torch.device | None:
     return device
 
 
+@contextmanager
+def average() -> Iterator[None]:
+    """No DistributedDataParallel makes processes average their gradients."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    forward: Callable[..., Any] = DistributedDataParallel.forward
+
+    def alone(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with self.no_sync():
+            return forward(self, *args, **kwargs)
+
+    patch = patching.replace(DistributedDataParallel, "forward", alone)
+    try:
+        yield
+    finally:
+        patching.restore(patch)
+
+
 RELIEFS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "anomaly": anomaly,
+    "average": average,
     "compile": compile,
     "copies": copies,
 }

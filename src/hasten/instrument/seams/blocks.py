@@ -60,29 +60,40 @@ class Blocks:
                 return eager(*args, **kwargs)
             if not known:
                 known = True
-                return self._examined(block, eager, args, kwargs)
+                self.trouble = self._examine(block, eager, args, kwargs)
+                if self.trouble:
+                    return eager(*args, **kwargs)
             self.calls += 1
             return recomputed(block, eager, args, kwargs)
 
         return called
 
-    def _examined(
+    def _examine(
         self, block: nn.Module, eager: Callable[..., Any], args: tuple[Any, ...], kwargs: Any
-    ) -> Any:
-        """The first call, as the script has it: what does it change besides its result?"""
-        from hasten.instrument.proof.structure import tensors_in
+    ) -> str:
+        """What a call changes besides its result, tried on copies; empty: nothing.
 
+        The call itself is recomputed already, so that the first iteration fits as well.
+        """
+        from hasten.instrument.proof.state import ModuleState, RandomState
+        from hasten.instrument.proof.structure import Rebuild, tensors_in
+
+        args, kwargs = Rebuild(lambda tensor: tensor.detach().clone())((args, kwargs))
         inputs = tensors_in((args, kwargs))
         versions = {path: tensor._version for path, tensor in inputs.items()}
-        before = writes(block)
-        result = eager(*args, **kwargs)
-        name = type(block).__name__
+        name, random = type(block).__name__, RandomState()
+        try:
+            with ModuleState(block).in_force():
+                before = writes(block)
+                eager(*args, **kwargs)
+                after = writes(block)
+        finally:
+            random.put()
         if any(tensor._version != versions[path] for path, tensor in inputs.items()):
-            self.trouble = f"{name} changes its input in place"
+            return f"{name} changes its input in place"
         own = running_statistics(block)
-        if others := [n for n in changed(before, writes(block)) if n not in own]:
-            self.trouble = f"each call of {name} changes `{others[0]}`"
-        return result
+        others = [written for written in changed(before, after) if written not in own]
+        return f"each call of {name} changes `{others[0]}`" if others else ""
 
 
 def running_statistics(module: nn.Module) -> set[str]:

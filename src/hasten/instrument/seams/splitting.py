@@ -105,7 +105,8 @@ class Splitting:
             raise CannotSplit("the model changes its input in place")
         if written := changed(before, writes(self._module)):
             raise CannotSplit(f"each call of the model changes `{written[0]}`")
-        return result
+        # Without its graph, or both pieces' intermediate results would be alive: half a batch's.
+        return Rebuild(lambda tensor: tensor.detach())(result)
 
     # --- taking apart ----------------------------------------------------------------------------
 
