@@ -65,19 +65,23 @@ def with_plan(path: Path) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(
-    "setting",
-    [{"micro-batches": 4}, pytest.param({"checkpoint-blocks": 1}, marks=pytest.mark.slow)],
+    ("setting", "part"),
+    [
+        ({"checkpoint-blocks": 1}, 0.3),
+        # Smaller tensors, which glibc's heap does not give back whole.
+        pytest.param({"micro-batches": 4}, 0.15, marks=pytest.mark.slow),
+    ],
 )
 def test_a_plan_that_saves_memory_trains_the_same_in_less(
-    tmp_path: Path, setting: dict[str, int]
+    tmp_path: Path, setting: dict[str, int], part: float
 ) -> None:
     """By the script's own account of its process."""
     path = tmp_path / "p.toml"
     dump(Plan(str(FITTED), (), setting), path)
     plain, ours = figures(str(FITTED), "16", "--short"), with_plan(path)
     assert ours["loss"] == pytest.approx(plain["loss"], rel=1e-5)
-    kept = 16 * 3 * 12 * 2**19  # of all samples, three in each block
-    assert ours["peak"] < plain["peak"] - 0.35 * kept
+    kept = 16 * 3 * 6 * 2**21  # of all samples, three in each block
+    assert ours["peak"] < plain["peak"] - part * kept
 
 
 @pytest.mark.slow  # several processes, one after the other

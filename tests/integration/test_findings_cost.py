@@ -23,7 +23,7 @@ MISTAKES = {
     "graph-breaks": 12.0,
     "worker-memory-growth": 30.0,
     "memory-growth": 8.0,
-    "average-per-micro-batch": 25.0,
+    "average-per-micro-batch": 40.0,
 }
 
 
