@@ -18,7 +18,7 @@ READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help setup data demo test check docs format bench gpu-check clean
-.PHONY: bench-packages bench-noise bench-growth bench-oracle bench-peers bench-limit
+.PHONY: bench-packages bench-noise bench-growth bench-oracle bench-peers bench-limit bench-diagnosis
 
 help: ## list the targets
 	@echo "usage: make TARGET"
@@ -59,7 +59,7 @@ format: $(READY) ## put all files into the standard format
 	$(BIN)/ruff format src tests examples benchmarks
 	$(BIN)/ruff check --fix src tests examples benchmarks
 
-bench: bench-noise bench-growth bench-oracle bench-peers bench-limit ## every benchmark, and the slow tests (hours)
+bench: bench-noise bench-growth bench-oracle bench-peers bench-limit bench-diagnosis ## every benchmark, and the slow tests (hours)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -s $(ARGS)
 
 WORKLOADS := jpeg cnn vit gpt lstm vae
@@ -80,6 +80,10 @@ bench-oracle: bench-packages ## hasten's plan against every combination (hours; 
 bench-peers: bench-packages ## against what people use today (hours; goes on where it stopped)
 	for name in $(WORKLOADS); do OMP_NUM_THREADS=1 $(BIN)/python benchmarks/peers.py $$name; done
 	$(BIN)/python benchmarks/peers.py --report
+
+bench-diagnosis: bench-packages ## planted time, ceilings, and every finding on its script (an hour)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/anatomy.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/findings.py
 
 bench-limit: bench-packages ## how far tuned scripts are from what the machine allows (half an hour)
 	for name in $(WORKLOADS); do OMP_NUM_THREADS=1 $(BIN)/python benchmarks/limit.py $$name; done

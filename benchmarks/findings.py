@@ -100,6 +100,7 @@ class Row:
     seconds: float
     remark: str = ""
     truth: tuple[float, float, float] | None = None  # share of the run, and its interval
+    load: float | None = None  # average of the last minute, when it had been diagnosed
 
 
 def cases(root: Path | None) -> Iterator[Case]:
@@ -205,7 +206,12 @@ def _text(script: str) -> str:
 
 def markdown(rows: list[Row]) -> str:
     """The table, and how many came out well."""
-    text = ["# What `hasten diagnose` finds", "", f"Made by `{Path(__file__).name}`.", ""]
+    text = ["# What `hasten diagnose` finds", "", f"Made by `{Path(__file__).name}`.{_loads(rows)}"]
+    text += [
+        "",
+        "Costs are what was seen in that one diagnosis; shares are held against the truth.",
+        "",
+    ]
     for title, chosen in (
         ("Scripts with one mistake", [row for row in rows if row.mistake]),
         ("Controls", [row for row in rows if not row.mistake]),
@@ -219,6 +225,13 @@ def markdown(rows: list[Row]) -> str:
         text += [_line(row) for row in chosen]
         text.append("")
     return "\n".join(text)
+
+
+def _loads(rows: list[Row]) -> str:
+    loads = [row.load for row in rows if row.load is not None]
+    if not loads:
+        return ""
+    return f" The machine's load was between {min(loads):.1f} and {max(loads):.1f} meanwhile."
 
 
 def _line(row: Row) -> str:
@@ -251,7 +264,8 @@ def main() -> int:
     for case in cases(options.root):
         if case.name in rows or (options.only and case.name not in options.only):
             continue
-        row = rows[case.name] = with_truth(case, judged(case, *diagnose(case, options.budget)))
+        row = with_truth(case, judged(case, *diagnose(case, options.budget)))
+        row = rows[case.name] = replace(row, load=os.getloadavg()[0])
         print(_line(row), flush=True)
         if options.keep is not None:
             with options.keep.open("a", encoding="utf-8") as file:

@@ -11,6 +11,8 @@ OF_THE_MACHINE = {"busy-machine", "one-thread"}
 MISTAKES = {
     "debug-mode-on": 8.0,
     "checkpoint-every-iteration": 8.0,
+    "data-bound": 8.0,
+    "compute-bound": 8.0,
     "no-workers": 12.0,
     "slow-transform": 12.0,
     "slow-collate": 12.0,

@@ -5,14 +5,18 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 from types import CodeType
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from hasten.instrument.observe.assigned import assigned
 from hasten.instrument.observe.evaluation import _bytes_held
 from hasten.instrument.observe.gradients import Ledger
+from hasten.instrument.observe.loaders import Loaders
+from hasten.instrument.observe.log import Log
 from hasten.instrument.observe.scaling import _scaled_by_hand
 from hasten.instrument.observe.schedules import _numbers
 
@@ -151,3 +155,22 @@ def test_bytes_that_a_graph_holds() -> None:
     output = model(torch.randn(32, 8))
     # The input (a leaf of its own) and what ReLU returns; parameters don't count.
     assert _bytes_held(output.grad_fn, model) == 4 * (32 * 8 + 32 * 16)
+
+
+def test_where_the_first_epoch_is_iterated_is_known_later() -> None:
+    """It begins before anything has been trained, and may be the only one."""
+    log, loaders = Log(), Loaders()
+    training, other = (DataLoader(TensorDataset(torch.ones(4))) for _ in range(2))
+
+    def conductor(loader: Any) -> None:
+        loaders.epoch_started(log, loader, False)
+
+    def script(loader: Any) -> None:
+        conductor(loader)
+
+    script(training)
+    script(other)
+    assert loaders.finish(log, None)["iterated"] is None
+    loaders.fetched(log, training, None, True)
+    found = loaders.finish(log, None)["iterated"]
+    assert found["file"] == __file__ and found["code"] == "conductor(loader)"

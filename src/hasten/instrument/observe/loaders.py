@@ -32,7 +32,7 @@ class Loaders(Observer):
 
     def __init__(self) -> None:
         self._made: weakref.WeakKeyDictionary[Any, _Frame] = weakref.WeakKeyDictionary()
-        self._iterated: _Frame | None = None
+        self._iterated: weakref.WeakKeyDictionary[Any, _Frame] = weakref.WeakKeyDictionary()
         self._training: Any = None
         self._begun = self._looked = 0.0
         self._batches = 0
@@ -54,8 +54,10 @@ class Loaders(Observer):
         at, self._begun = users_frame(2), time.perf_counter()
         log.event("loader_iterated", at=at, training=training)
         self._batches = 0
+        if at is not None:  # the first epoch begins before it is known what is trained on
+            self._iterated[loader] = at
         if training:
-            self._training, self._iterated = weakref.ref(loader), at
+            self._training = weakref.ref(loader)
             self._memory.append([])
 
     def fetched(self, log: Log, loader: Any, batch: Any, training: bool) -> None:
@@ -99,9 +101,10 @@ class Loaders(Observer):
         """The places of the training loader, and what was measured of it."""
         loader = self._training() if self._training is not None else None
         made = self._made.get(loader) if loader is not None else None
+        iterated = self._iterated.get(loader) if loader is not None else None
         return {
             "made": _plain(made),
-            "iterated": _plain(self._iterated),
+            "iterated": _plain(iterated),
             "first_waits": self._waits,
             "worker_memory": [looks for looks in self._memory if looks],
         }
