@@ -119,6 +119,17 @@ def test_a_loader_built_anew_in_each_epoch_is_the_same_loop():
     assert sum(block.void for block in blocks) > 0
 
 
+@pytest.mark.parametrize("careless", ["", "1"])
+def test_a_loader_for_validation_built_alike_is_not_the_training_loader(monkeypatch, careless):
+    monkeypatch.setenv("CARELESS", careless)  # validates with gradients and in training mode
+    profile, blocks = watch("loop_like_validation.py", *[{}] * 12)
+    blocks = blocks[6:] if careless else blocks  # after the first validation it is known
+    if not careless:
+        assert profile.loader is not None and profile.loader.dataset_items == 160
+        assert profile.iterations_per_step == pytest.approx(1.0, abs=0.2)
+    assert all(block.phases["backward"] > 0 for block in blocks)
+
+
 def test_a_script_that_never_trains_says_so():
     child = Child((str(SCRIPTS / "loop_never.py"),), ShieldMode.NONE, print, cwd=os.getcwd())
     child.start()

@@ -48,3 +48,25 @@ def test_rounding_is_tried_when_it_is_allowed(tmp_path: Path) -> None:
     done = run(*tuning, "--plan", str(plan), str(SCRIPT), "--epochs", "24", cwd=tmp_path)
     assert "amp-bf16" in done.stderr or "fused-optimizer" in done.stderr
     assert "weights" in done.stdout
+
+
+def test_modules_beside_the_script_are_the_scripts_and_libraries_are_hastens(
+    tmp_path: Path,
+) -> None:
+    """A `click.py` or `resource.py` of the user's hides nothing from hasten, nor the other way."""
+    for name in ("click", "resource"):
+        (tmp_path / f"{name}.py").write_text("MINE = True\n")
+    script = tmp_path / "train.py"
+    script.write_text("import torch, click, resource\nprint(click.MINE, resource.MINE)\n")
+    hasten = str(Path(sys.executable).parent / "hasten")
+    done = subprocess.run(
+        [sys.executable, hasten, "run", "--tune", script.name],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "True True\n"), done.stderr
+    assert "nothing was tuned" in done.stderr

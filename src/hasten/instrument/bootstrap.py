@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -89,15 +90,48 @@ def begin(description: str) -> None:
         patches.append(seeding.patches_for)
     start = _starter(child, seeding)
 
+    known = list(sys.path)  # the script's folder isn't among them yet
+
+    def starting(torch: ModuleType) -> None:
+        with own_imports(known):
+            start(torch)
+
     def callback_for(name: str) -> _Callback | None:
         wanted = [found for patch in patches if (found := patch(name)) is not None]
         if name == "torch":
-            wanted.append(start)
+            wanted.append(starting)
         return _all_of(wanted) if wanted else None
 
     if "torch" in sys.modules:
-        start(sys.modules["torch"])
+        starting(sys.modules["torch"])
     sys.meta_path.insert(0, AfterImport(callback_for))
+
+
+@contextmanager
+def own_imports(known: list[str]) -> Iterator[None]:
+    """Import what hasten needs, whatever modules of the same names lie beside the script.
+
+    Afterwards the script still gets its own `click.py` or `resource.py`.
+
+    Args:
+        known: the search path without what the script and its start have added.
+    """
+    before, path = set(sys.modules), list(sys.path)
+    sys.path[:] = known
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        added = [entry for entry in path if entry not in known]
+        for name in set(sys.modules) - before:
+            if _lies_in(name.partition(".")[0], added):
+                del sys.modules[name]
+
+
+def _lies_in(name: str, folders: list[str]) -> bool:
+    from importlib.machinery import PathFinder
+
+    return name != "hasten" and PathFinder.find_spec(name, folders) is not None
 
 
 def _all_of(callbacks: list[_Callback]) -> _Callback:

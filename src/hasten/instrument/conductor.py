@@ -56,6 +56,7 @@ class Conductor:
         self._suspended = False
         self._fresh_epoch = False
         self._odd = 0  # void iterations in a row
+        self._adopted_after = -1  # backward passes
         self._late: Detector | None = None
         self._early: tuple[Callable[[], None], Setting] | None = None
 
@@ -235,12 +236,23 @@ class Conductor:
             return True
         if loader in loop.others or _signature(loader) != _signature(loop.loader):
             return False
+        if not self._in_training():  # a loader for validation may be built just alike
+            return False
         self._adopt(loop, loader)
         return True
+
+    def _in_training(self) -> bool:
+        """Whether gradients are on and some root is in the mode in which it was seen training."""
+        assert self.seams is not None
+        modes = [root.module.training for root in self.seams.roots if root.training]
+        return torch.is_grad_enabled() and (any(modes) or not modes)
 
     def _adopt(self, loop: Loop, loader: Any) -> None:
         """Scripts may build their loader anew for each epoch: what is in force goes with it."""
         assert self.seams is not None and self._loader_seams is not None
+        if self.backwards == self._adopted_after:  # nothing was trained on what was adopted last
+            loop.others.add(loop.loader)
+        self._adopted_after = self.backwards
         loop.loader = loader
         self.seams.change_loader(self._loader_seams.owned(loader))
 
