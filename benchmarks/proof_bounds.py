@@ -214,7 +214,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         strain = "" if fault else f"{closest['strain']:.2f} ({closest['kind']})"
         longest = max(row["seconds"] for row in found)
         text.append(
-            f"| {name} | {len(found)} | {good} of {trials} | {strain} | {longest:.1f} s "
+            f"| {name} | {', '.join(row['kind'] for row in found)} | {good} of {trials} | {strain} | {longest:.1f} s "
             f"| {', '.join(short)} |"
         )
     return "\n".join(text)

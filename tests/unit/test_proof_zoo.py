@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from hasten.instrument import patching
 from hasten.instrument.proof import Recording
 from hasten.instrument.seams.optimizer import OptimizerEvents, OptimizerHandle
 from hasten.instrument.seams.root import Root
@@ -35,6 +36,7 @@ def clean() -> Iterator[None]:
     yield
     torch.set_num_threads(threads)
     release()
+    patching.restore_all()  # dynamo's limits, which compiling raises for good
 
 
 def release() -> None:

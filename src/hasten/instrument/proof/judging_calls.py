@@ -202,8 +202,10 @@ def _closer(other: _Attempt, best: _Attempt, first: Replay, unit: Format) -> boo
     """
     if other.strain < best.strain / 2:
         return True
-    now, before = (overall(differences(a.seen, first, unit).gradients) for a in (other, best))
-    return now.difference < before.difference / 4
+    now, before = (differences(a.seen, first, unit) for a in (other, best))
+    left, was = (overall(found.gradients).difference for found in (now, before))
+    # Less is enough where what is left has a cause of its own.
+    return left < was / 4 or (left < was and bool(_causes(now, other.checks)))
 
 
 def _checked(
