@@ -213,8 +213,9 @@ def table(rows: list[dict[str, Any]]) -> str:
         closest = max(found, key=lambda row: row["strain"])
         strain = "" if fault else f"{closest['strain']:.2f} ({closest['kind']})"
         longest = max(row["seconds"] for row in found)
+        kinds = ", ".join(row["kind"] for row in found)
         text.append(
-            f"| {name} | {', '.join(row['kind'] for row in found)} | {good} of {trials} | {strain} | {longest:.1f} s "
+            f"| {name} | {kinds} | {good} of {trials} | {strain} | {longest:.1f} s "
             f"| {', '.join(short)} |"
         )
     return "\n".join(text)
