@@ -16,7 +16,7 @@ PLANNED, FITTED = SCRIPTS / "batch_planned.py", SCRIPTS / "batch_fitted.py"
 
 def run(*line: str) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [sys.executable, *line], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, *line], capture_output=True, text=True, timeout=900, check=False
     )
     assert done.returncode == 0, done.stderr
     return done
@@ -65,23 +65,19 @@ def with_plan(path: Path) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(
-    ("setting", "part"),
-    [
-        ({"checkpoint-blocks": 1}, 0.3),
-        # Smaller tensors, which glibc's heap does not give back whole.
-        pytest.param({"micro-batches": 4}, 0.15, marks=pytest.mark.slow),
-    ],
+    "setting",
+    [{"micro-batches": 4}, pytest.param({"checkpoint-blocks": 1}, marks=pytest.mark.slow)],
 )
 def test_a_plan_that_saves_memory_trains_the_same_in_less(
-    tmp_path: Path, setting: dict[str, int], part: float
+    tmp_path: Path, setting: dict[str, int]
 ) -> None:
     """By the script's own account of its process."""
     path = tmp_path / "p.toml"
     dump(Plan(str(FITTED), (), setting), path)
     plain, ours = figures(str(FITTED), "16", "--short"), with_plan(path)
     assert ours["loss"] == pytest.approx(plain["loss"], rel=1e-5)
-    kept = 16 * 3 * 6 * 2**21  # of all samples, three in each block
-    assert ours["peak"] < plain["peak"] - part * kept
+    kept = 16 * 3 * 8 * 2**19  # of all samples, three in each block
+    assert ours["peak"] < plain["peak"] - 0.3 * kept
 
 
 @pytest.mark.slow  # several processes, one after the other
@@ -90,7 +86,7 @@ def test_what_is_made_to_fit_fits(tmp_path: Path) -> None:
     plain, least = (figures(str(FITTED), n, "--short") for n in ("16", "1"))
     limit = int(0.5 * (plain["peak"] + least["peak"]))
     path = tmp_path / "p.toml"
-    wanted = ("--fit-memory", str(limit), "--output", str(path), "--budget", "10", "--sizes", "8")
+    wanted = ("--fit-memory", str(limit), "--output", str(path), "--budget", "5", "--sizes", "8")
     done = run("-m", "hasten", "batch", *wanted, str(FITTED), "16")
     assert f"plan written to {path}" in done.stderr
     assert load(path).setting.keys() <= {"checkpoint-blocks", "micro-batches"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from typing import Any
 
 from hasten.instrument.conductor import Conductor
@@ -9,6 +11,9 @@ from hasten.records import Setting
 
 #: Units that save memory: without them there might be no second iteration.
 _MEMORY = ("micro-batches", "checkpoint-blocks")
+
+# Of mallopt(3). Once set, glibc doesn't change the threshold by itself any more.
+_MMAP_THRESHOLD, _LARGE = -3, 1 << 20
 
 
 def ahead(conductor: Conductor, setting: Setting) -> None:
@@ -28,4 +33,19 @@ def ahead(conductor: Conductor, setting: Setting) -> None:
 
         calls = EarlyCalls(early.get("micro-batches"), early.get("checkpoint-blocks"))
         calls.install()
+        if "retain-heap" not in setting:
+            give_back()
         conductor.take_over(calls.uninstall, early)
+
+
+def give_back() -> None:
+    """Have glibc map every tensor of a megabyte and more by itself, so that all of it goes back.
+
+    glibc takes tensors of up to 32 MB from its heap once some of them were freed. Aligned as torch
+    wants them, a hole that one has left is too small for the next one of the same size: a process
+    was seen to take 0.6 GB for tensors of 0.2 GB, and no part of a batch is small enough to help.
+    """
+    if sys.platform == "linux":
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+        if mallopt is not None:
+            mallopt(_MMAP_THRESHOLD, _LARGE)
