@@ -130,6 +130,14 @@ def test_a_loader_for_validation_built_alike_is_not_the_training_loader(monkeypa
     assert all(block.phases["backward"] > 0 for block in blocks)
 
 
+def test_gradients_without_a_backward_pass():
+    profile, (block,) = watch("loop_functional.py", {"fused-optimizer": "fused"})
+    assert (profile.border, profile.roots) == ("loader", ())
+    assert profile.iterations_per_step == pytest.approx(1.0, abs=0.2)
+    assert profile.loader is not None and profile.loader.dataset_items == 160
+    assert (block.iterations, block.no_effect) == (4, {})
+
+
 def test_a_script_that_never_trains_says_so():
     child = Child((str(SCRIPTS / "loop_never.py"),), ShieldMode.NONE, print, cwd=os.getcwd())
     child.start()

@@ -91,6 +91,10 @@ class Detector:
         """A backward pass began."""
         self._thread = threading.get_ident()
         self._backwards += 1
+        self._lead()
+
+    def _lead(self) -> None:
+        """The batches since the last time were for what comes now."""
         for key in self._since_backward:
             self._led[key] += 1
         self._since_backward = []
@@ -101,6 +105,9 @@ class Detector:
             self._optimizers.append(optimizer)
         self._steps[id(optimizer)] += 1
         self._steps_since_fetch += 1
+        if not self._backwards:  # gradients come from torch.func or torch.autograd.grad
+            self._thread = threading.get_ident()
+            self._lead()
 
     def loop(self) -> Loop | None:
         """The loop, once it is known."""
@@ -120,14 +127,9 @@ class Detector:
                 "one optimizer step to the next, and the loader is left as it is"
             )
             loader = None
-        roots = self.roots()
+        roots = self.roots() if self._backwards else []  # torch.func puts other weights in
         if not roots:
-            why = (
-                "the script compiles a function of its own, and the model runs inside it"
-                if self.compiles
-                else "no module is called through __call__ with gradients on"
-            )
-            notes.append(f"{why}: precision and compilation can't be changed")
+            notes.append(f"{self._why_no_root()}: precision and compilation can't be changed")
         others = weakref.WeakSet(seen for seen in self._loaders.values() if seen is not loader)
         companions = {key for key in self._loaders if self._led[key] > 0.5 * self._fetched[key]}
         stepper = self._optimizers[0] if self._optimizers else None
@@ -165,6 +167,13 @@ class Detector:
         mine = [(m, mode) for m, mode in called if _trained(m, owned)]
         inner = {id(child) for m, _ in mine for child in m.modules() if child is not m}
         return [(m, mode) for m, mode in mine if id(m) not in inner]
+
+    def _why_no_root(self) -> str:
+        if not self._backwards:
+            return "gradients are taken without a backward pass"
+        if self.compiles:
+            return "the script compiles a function of its own, and the model runs inside it"
+        return "no module is called through __call__ with gradients on"
 
     def _outermost(self, module: torch.nn.Module) -> None:
         if torch.is_grad_enabled():
