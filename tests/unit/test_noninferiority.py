@@ -87,3 +87,9 @@ def test_the_same_bits_need_no_statistics() -> None:
 def test_a_loss_that_is_no_number_under_the_plan_is_worse() -> None:
     judged = judge("loss", BASELINE, [*BASELINE[:4], math.nan], 10.0)
     assert judged.verdict == WORSE and "1 runs" in judged.reason
+
+
+def test_losses_that_nobody_saw_are_not_called_the_same() -> None:
+    judged = judge("loss", [math.nan] * 2, [math.nan] * 2, None, identical=True)
+    assert (judged.verdict, judged.identical, judged.pairs) == (CANNOT_TELL, False, 0)
+    assert "fewer than two pairs" in judged.reason

@@ -66,7 +66,7 @@ def judge(
             high=high,
             pairs=len(kept),
             confidence=confidence,
-            identical=identical,
+            identical=identical and bool(kept),
             reason=reason,
         )
 

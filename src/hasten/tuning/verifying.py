@@ -270,6 +270,10 @@ class Verifying:
         """What limits the conclusions."""
         if 0 < count < _FEWEST:
             self.notes[f"only {count} iterations were followed: the curve says little"] = None
+        if all(
+            map(math.isnan, (x for b, p in self.runs for r in (b, p) for x in r.followed.losses))
+        ):
+            self.notes["backward() was given no loss that is a number: none was compared"] = None
         several = [r.followed.losses_an_iteration for pair in self.runs for r in pair]
         if several and statistics.fmean(several) > 1.01:
             self.notes["an iteration has several backward passes: their mean loss is compared"] = (
