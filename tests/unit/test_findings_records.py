@@ -199,6 +199,24 @@ def test_one_thread_is_a_matter_of_who_set_it(make_profile: Make) -> None:
         assert discover()["one-thread"].what_if(busy) is None
 
 
+@pytest.mark.parametrize("speed", [0.5, 1.0, 3.0])
+def test_a_share_bears_a_machine_that_changes_its_speed(make_profile: Make, speed: float) -> None:
+    """Ceilings and what-ifs are measured after the script was observed: 100 ms, 40 of them data."""
+    loader = dataclasses.replace(make_profile().loader, workers=2)
+    case = diagnosis(
+        make_profile,
+        phases={"data": 0.04},
+        profile={"loader": loader, "device": "cpu", "threads": 1},
+        ceilings=Ceilings(data_free=WhatIf(0.1 * speed, 0.06 * speed, 6)),
+        what_ifs={"one-thread": WhatIf(0.1 * speed, 0.07 * speed, 6)},
+    )
+    machine = dataclasses.replace(look(), usable_cores=4.0)
+    verdicts = judge(dataclasses.replace(case, environment=machine))
+    shares = {verdict.finding.name: verdict.share for verdict in verdicts}
+    assert shares["data-bound"] == pytest.approx(0.4)
+    assert shares["one-thread"] == pytest.approx(0.3)
+
+
 def test_recompiles_need_more_than_one(make_profile: Make) -> None:
     for number, expected in ((0, 0), (1, 0), (3, 1)):
         facts = {"compiling": {"compilations": number, "seconds": 0.5, "graphs": 4, "breaks": 0}}

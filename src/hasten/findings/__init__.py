@@ -61,12 +61,24 @@ def judge(diagnosis: Diagnosis) -> list[Verdict]:
     A claim about time without a measured cost, or with a negligible one, is dropped.
     """
     verdicts = [
-        Verdict(finding, found, None if found.cost is None else diagnosis.share(found.cost))
+        Verdict(finding, found, _share(diagnosis, finding, found))
         for finding in discover().values()
         for found in finding.look(diagnosis)
     ]
     kept = [verdict for verdict in verdicts if _counts(verdict)]
     return sorted(kept, key=lambda v: (v.finding.kind not in _SERIOUS, -(v.found.cost or 0.0)))
+
+
+def _share(diagnosis: Diagnosis, finding: Finding, found: Found) -> float | None:
+    """Of the run's time: by the iteration that the cost was measured with, where that was later.
+
+    The machine may have been faster or slower by then than while the script was observed.
+    """
+    if found.cost is None:
+        return None
+    measured = diagnosis.what_ifs.get(finding.name)
+    before = found.of or (measured.before if measured is not None else 0.0)
+    return diagnosis.share(found.cost * (diagnosis.iteration / before if before else 1.0))
 
 
 def _counts(verdict: Verdict) -> bool:

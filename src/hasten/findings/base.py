@@ -84,6 +84,8 @@ class Found:
         evidence: measured facts that prove it, a line each.
         place: the user's line; None where there is none.
         cost: measured seconds an iteration; None only for Kind.WRONG and Kind.RISK.
+        of: seconds of the iteration that the cost was measured with; None: the observed one, or
+            that of the finding's what-if.
     """
 
     summary: str
@@ -91,6 +93,7 @@ class Found:
     evidence: tuple[str, ...] = ()
     place: Place | None = None
     cost: float | None = None
+    of: float | None = None
 
 
 class Finding(ABC):
@@ -136,6 +139,12 @@ def data_gain(diagnosis: Diagnosis, least: float) -> float:
         return 0.0
     gain = free.gain if loader.workers else min(free.gain, diagnosis.phase("data"))
     return gain if gain >= least * free.before else 0.0
+
+
+def data_measured(diagnosis: Diagnosis) -> float | None:
+    """Seconds of the iteration that `data_gain` was measured with, for `Found.of`."""
+    free, loader = diagnosis.ceilings.data_free, diagnosis.profile.loader
+    return free.before if free is not None and loader is not None and loader.workers else None
 
 
 def free_cores(diagnosis: Diagnosis) -> int:

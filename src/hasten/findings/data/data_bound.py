@@ -28,6 +28,7 @@ from hasten.findings.base import (
     Found,
     Kind,
     data_gain,
+    data_measured,
     milliseconds,
     percent,
     place_from,
@@ -64,4 +65,5 @@ class DataBound(Finding):
             evidence=tuple(evidence),
             place=place_from(diagnosis.observed.facts.get("loaders", {}).get("iterated")),
             cost=gain,
+            of=data_measured(diagnosis),
         )

@@ -29,6 +29,7 @@ from hasten.findings.base import (
     Finding,
     Found,
     data_gain,
+    data_measured,
     milliseconds,
     percent,
     place_from,
@@ -67,4 +68,5 @@ class SlowCollate(Finding):
             ),
             place=loader.collate_place or place_from(made),
             cost=share * gain,
+            of=data_measured(diagnosis),
         )

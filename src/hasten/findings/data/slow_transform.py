@@ -29,6 +29,7 @@ from hasten.findings.base import (
     Finding,
     Found,
     data_gain,
+    data_measured,
     milliseconds,
     percent,
 )
@@ -63,4 +64,5 @@ class SlowTransform(Finding):
             ),
             place=slowest.place or loader.item_place,
             cost=share * gain,
+            of=data_measured(diagnosis),
         )
