@@ -81,6 +81,14 @@ def test_the_same_seeds_give_the_same_bits(
     assert invariants.broken(baseline, again) == []
 
 
+def test_the_loss_is_seen_through_a_backward_pass_that_is_scaled(
+    baseline: Followed, python_path: str, tmp_path: Path
+) -> None:
+    halved = follow(python_path, tmp_path, {"amp-fp16": True})
+    assert all(row.loss is not None for row in halved.iterations)
+    assert halved.losses == pytest.approx(baseline.losses, abs=0.02)
+
+
 HONEST: list[dict[str, Any]] = [
     {"fused-optimizer": "fused", "grads-to-none": True, "threads": 1},
     {"fused-optimizer": "foreach", "loader-workers": {"workers": 2, "prefetch": 2}},

@@ -95,8 +95,12 @@ class LossScaling:
             self._look(roots)
         self.passes += 1
         self._active = True
+        seeds = self._seeds(roots, grad_tensors)
         try:
-            return backward(roots, self._seeds(roots, grad_tensors), *args, **kwargs)
+            # One loss stays one: what lies below reads it.
+            if many:
+                return backward(roots, seeds, *args, **kwargs)
+            return backward(tensors, seeds[0], *args, **kwargs)
         finally:
             self._active = False
 
