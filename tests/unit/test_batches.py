@@ -20,8 +20,10 @@ from hasten.instrument.seams.batch_size import BatchSizes
 from hasten.instrument.seams.loader_facts import describe
 from hasten.optimisations.memory.batch_size import sized, unsizable
 from hasten.records import OptimizerFacts
+from hasten.report.batches import render
 from hasten.tuning import batch_option
 from hasten.tuning.batch_advice import advise, learning_rate
+from hasten.tuning.batch_document import document
 from hasten.tuning.batch_records import Measured, Point
 from hasten.tuning.fitting import Saving, best
 from hasten.tuning.memory_model import fit
@@ -201,6 +203,15 @@ def test_a_small_noise_scale_keeps_batches_small(make_profile: Callable[..., Any
     assert advise(measured(make_profile, None, **speeds)).best is None
     level = {"s16": 100.0, "s32": 100.0, "s64": 101.0}
     assert advise(measured(make_profile, 1e9, **level)).best == 32, "not for one part in a hundred"
+
+
+def test_advice_to_stay_says_what_was_not_measured(make_profile: Callable[..., Any]) -> None:
+    speeds = {"s16": 100.0, "s32": 120.0}
+    for noise, hint in ((1000.0, "; more than 32, by the noise scale, may"), (50.0, "sooner\n")):
+        found = measured(make_profile, noise, **speeds)
+        found.stopped = "the budget ends here"
+        text = render(document(found))
+        assert "advice: stay with this batch size" in text and hint in text
 
 
 def test_learning_rate_rules() -> None:

@@ -132,7 +132,13 @@ def _savings(document: dict[str, Any]) -> Iterator[str]:
 
 def _advice(document: dict[str, Any], advice: dict[str, Any]) -> str:
     if advice["batch_size"] == document["batch_size"]:
-        return "advice: stay with this batch size; no other reaches a loss 5 % sooner"
+        largest = max(row["size"] for row in document["sizes"] if not row["failed"])
+        more = document["noise_scale"]["samples"] > 2 * largest * document["iterations_per_step"]
+        hint = f"; more than {largest}, by the noise scale, may, and were not measured"
+        return (
+            "advice: stay with this batch size; no other that was measured reaches a loss 5 % "
+            f"sooner{hint if more and document['stopped'] else ''}"
+        )
     span = {advice["low"], advice["high"]} - {advice["batch_size"]}
     range_ = f" (by the interval {advice['low']} to {advice['high']})" if span else ""
     return (
