@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 
 from hasten.optimisations import Numerics, Optimisation
 from hasten.records import Proof, Value
@@ -97,6 +97,35 @@ class Proofs:
             return next(n.value for n in reversed(Numerics) if n.value in known)
         proof = self._latest.get(unit.name)
         return proof.numerics if isinstance(proof, Proof) else unit.numerics.value
+
+
+def exact_ones_proven(
+    proofs: Proofs,
+    candidates: Sequence[tuple[Optimisation, Value]],
+    say_not: Callable[[Optimisation, str], None],
+) -> Generator[Command, Answer, list[tuple[Optimisation, Value]]]:
+    """Candidates without those that promise the same bits and whose proof refuses that here.
+
+    For a training that counts: there a block by itself would change what is trained.
+
+    Args:
+        proofs: of this search.
+        candidates: unit and value of each.
+        say_not: is told a unit that is left out, and why.
+    """
+    kept, refused = [], dict[str, tuple[Optimisation, str]]()
+    for unit, value in candidates:
+        reason = ""
+        if unit.numerics is Numerics.EXACT:
+            reason = yield from proofs.refusal(unit, value)
+        if reason:
+            refused[unit.name] = unit, reason
+        else:
+            kept.append((unit, value))
+    for unit, reason in refused.values():
+        if all(other is not unit for other, _ in kept):
+            say_not(unit, reason)
+    return kept
 
 
 def _key(unit: Optimisation, value: Value) -> tuple[str, str]:

@@ -27,7 +27,7 @@ from hasten.tuning.comparing import (
     Steps,
 )
 from hasten.tuning.listener import Listener
-from hasten.tuning.proving import Proofs
+from hasten.tuning.proving import Proofs, exact_ones_proven
 from hasten.tuning.trial import WORTH_IT, Bundle, Trial, changes, row
 
 _FIRST_SHARE = 0.6  # of the budget is for candidates by themselves
@@ -70,6 +70,8 @@ class Search:
     def run(self) -> Steps:
         """The whole search."""
         candidates = collect(self.scope, self.bench.profile, self.environment, self._say_not)
+        if not self.bench.throw_away:  # what is measured trains the user's model
+            candidates = yield from exact_ones_proven(self.proofs, candidates, self._say_not)
         if any(unit.data_path for unit, _ in candidates):
             yield from self._ceiling()
             candidates = without_free_data(candidates, self.found.data_free, self._say_not)
