@@ -172,7 +172,8 @@ def judged(case: Case, document: dict[str, Any], seconds: float) -> Row:
     found = [f for f in document["findings"] if f["name"] not in OF_THE_MACHINE]
     mine = [f for f in found if f["name"] == case.mistake]
     wrong = [f for f in found if f["kind"] in ("wrong", "risk") and f not in mine]
-    wrong += [f for f in found if f["name"] == case.cured and f not in wrong]
+    cured = [f for f in found if f["name"] == case.cured and f["kind"] != "limit"]
+    wrong += [f for f in cured if f not in wrong]
     others = [f["name"] for f in found if f not in mine and f["kind"] != "limit"]
     remark = f"also {', '.join(others)}" if others else ""
     if not case.mistake:

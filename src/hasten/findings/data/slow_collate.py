@@ -38,7 +38,7 @@ from hasten.findings.base import (
 _SHARE = 0.3  # of making a batch
 _BOUND = 0.1  # of an iteration that free data must save
 _COST = 0.05  # of an iteration
-_TORCHS = 5e-4  # seconds a batch below which torch's own collating is not worth a change
+_TORCHS = 5e-4  # seconds a batch that torch's own takes as well: not worth a change
 
 
 class SlowCollate(Finding):
@@ -55,7 +55,7 @@ class SlowCollate(Finding):
         share = loader.collate / loader.fetch
         if share < _SHARE or share * gain < _COST * diagnosis.iteration:
             return
-        if loader.collate_place is None and loader.collate < _TORCHS:
+        if loader.collate < _TORCHS:
             return
         made = diagnosis.observed.facts.get("loaders", {}).get("made")
         yield Found(
