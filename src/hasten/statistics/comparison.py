@@ -129,6 +129,7 @@ class Comparison:
         self._references: list[float] = []
         self._interval: Interval | None = None
         self._known = 0  # pairs that are in the interval
+        self._contradictory = False  # every ratio was ruled out at some time
 
     def add(self, reference: float, candidate: float) -> None:
         """Takes in one pair of blocks of equally many valid iterations.
@@ -162,8 +163,18 @@ class Comparison:
         then it is what the evidence of now allows.
         """
         if self._interval is None or self._known < self.pairs:
-            self._interval, self._known = self._find_interval(), self.pairs
+            self._interval, self._known = self._narrowed(self._find_interval()), self.pairs
         return self._interval
+
+    def _narrowed(self, found: Interval) -> Interval:
+        """Without what an earlier interval had ruled out: the grid of ends moves with the data."""
+        before = self._interval
+        if before is None or self._contradictory:
+            return found
+        low, high = max(found.low, before.low), min(found.high, before.high)
+        if low >= high:
+            return found
+        return Interval(min(max(found.ratio, low), high), low, high)
 
     def recent(self) -> Interval:
         """The estimate of now in an interval that may lack the last eighth of the pairs.
@@ -234,6 +245,7 @@ class Comparison:
             possible: Flags = evidence < self._enough
             if possible.any():
                 return possible
+            self._contradictory = True
         least: Flags = wealth.current[0] <= wealth.current[0].min()
         return least
 

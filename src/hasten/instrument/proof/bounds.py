@@ -205,11 +205,13 @@ def scale_bound(draws: Sequence[float], candidates: Sequence[float], unit: Forma
 
     Four standard errors, by the candidate's own spread, since the draws round twice as much. It
     counts as far as draws or a rounding that all entries share, of up to one unit, explain it; a
-    wider one is a fault's, and widens nothing. Of a few replays the spread isn't known yet.
+    wider one is a fault's, and widens nothing. Of a few replays the spread isn't known yet. One
+    unit is always allowed: the weights of a small model have one rounding, the same each time.
     """
     usual, own = scale_spread(draws, unit), scale_spread(candidates, unit)
     own = min(own, max(usual, unit.unit)) if len(candidates) >= _KNOWN else max(usual, own)
-    return max(SCALE_FLOOR, SCALE_ERRORS * own / math.sqrt(max(1, len(candidates))))
+    noise = SCALE_ERRORS * own / math.sqrt(max(1, len(candidates)))
+    return max(SCALE_FLOOR, unit.unit, noise)
 
 
 def shortened(draws: Sequence[float], unit: Format) -> float:
