@@ -49,6 +49,7 @@ while True:
 """
 )
 OPTIONS = ["--budget", "4", "--skip", "compile", "--skip", "threads", "--skip", "retain-heap"]
+OPTIONS += ["--skip", "compiled-optimizer"]
 
 
 def command(*arguments: str) -> list[str]:
@@ -138,6 +139,7 @@ def test_a_script_that_ends_early_is_repeated(project: Path, iterations: int, st
     assert_nothing_left(project, "train.py", *([] if status else ["hasten.toml"]))
 
 
+@pytest.mark.slow
 def test_a_script_that_swallows_every_exception(project: Path) -> None:
     status, lines, _ = tune(project, SWALLOWS, "train.py")
     assert status == 0, lines

@@ -55,10 +55,10 @@ def prediction(model: str, size: int) -> tuple[float, float]:
     "model",
     [
         "perceptron",
-        "residual",
         *(
             pytest.param(name, marks=pytest.mark.slow)
             for name in (
+                "residual",
                 *("convolutions", "autoencoder", "recurrent", "transformer"),
                 *("gpt", "vit", "unet", "bag"),
             )

@@ -63,7 +63,12 @@ def train(tmp_path: Path, root: Path, pictures: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("workers", "persistent"), [(0, 0), pytest.param(2, 0, marks=pytest.mark.slow), (2, 1)]
+    ("workers", "persistent"),
+    [
+        pytest.param(0, 0, marks=pytest.mark.slow),
+        pytest.param(2, 0, marks=pytest.mark.slow),
+        (2, 1),
+    ],
 )
 def test_the_real_training_is_the_same_to_the_bit(
     train: Train, workers: int, persistent: int

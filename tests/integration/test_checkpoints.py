@@ -65,7 +65,8 @@ def shape(checkpoint: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize(
-    "name", ["layout", "precision", pytest.param("compiled", marks=pytest.mark.slow)]
+    "name",
+    ["layout", *(pytest.param(n, marks=pytest.mark.slow) for n in ("precision", "compiled"))],
 )
 def test_it_resumes(tmp_path: Path, name: str) -> None:
     (plain := tmp_path / "plain").mkdir()

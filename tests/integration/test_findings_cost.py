@@ -30,7 +30,7 @@ MISTAKES = {
 
 
 #: Those whose cost is large against any noise; the others want a quiet machine.
-LARGE = ("debug-mode-on", "checkpoint-every-iteration", "double-precision", "memory-growth")
+LARGE = ("debug-mode-on", "checkpoint-every-iteration")
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,7 @@ def test_a_diagnosis_opens_in_a_browser(tmp_path: Path) -> None:
     assert sum(role == "row" for role, _ in found) > 10  # tables stay tables on a telephone
 
 
+@pytest.mark.slow
 @needs_browser
 def test_a_tuning_opens_in_a_browser(tmp_path: Path) -> None:
     report, plan = tmp_path / "report.html", tmp_path / "hasten.toml"

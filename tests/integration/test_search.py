@@ -42,6 +42,7 @@ def tune(env: dict[str, str], tmp_path: Path, *arguments: str) -> dict:
     return {row["name"]: row for row in json.loads(done.stdout)["tried"]}
 
 
+@pytest.mark.slow
 def test_a_placebo_changes_nothing_and_five_percent_are_not_called_faster(with_units, tmp_path):
     rows = tune(with_units, tmp_path, "--budget", "25", "--only", "placebo", "--only", "busy-wait")
     assert rows["placebo"]["verdict"] in ("no difference", "cannot tell")

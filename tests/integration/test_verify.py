@@ -158,6 +158,7 @@ def test_an_honest_plan_holds(python_path: str, tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["plan.toml"]  # nothing of the trials remains
 
 
+@pytest.mark.slow
 def test_a_plan_that_learns_less_is_found_worse(python_path: str, tmp_path: Path) -> None:
     done = verify(
         python_path, tmp_path, "noisy-gradient = true", "--seeds", "4", "--margin", "0.02"
@@ -168,6 +169,7 @@ def test_a_plan_that_learns_less_is_found_worse(python_path: str, tmp_path: Path
     assert "the plan does not train the same: do not use it" in done.stdout
 
 
+@pytest.mark.slow
 def test_too_little_data_is_no_equality(python_path: str, tmp_path: Path) -> None:
     options = ("--seeds", "2", "--iterations", "45", "--margin", "1e-7")
     done = verify(python_path, tmp_path, "other-masks = true", *options)
