@@ -43,7 +43,7 @@ data: $(READY) ## write the demo's image set to examples/data
 demo: data ## tune examples/image_classification.py (under five minutes)
 	$(BIN)/hasten tune --budget $(BUDGET) examples/image_classification.py --epochs 40
 
-test: $(READY) ## all tests that are neither slow nor for a GPU (ten to fifteen minutes)
+test: $(READY) ## all tests that are neither slow nor for a GPU (under ten minutes)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 check: $(READY) ## lint, formatting and types
