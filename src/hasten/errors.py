@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+_LONGEST = 200  # characters of what others' errors are told in
+
+
+def brief(line: str) -> str:
+    """A line of somebody else's error, short enough to be shown in a table."""
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 3].rstrip() + "..."
+
 
 class HastenError(Exception):
     """What went wrong and what to do about it, in one line.

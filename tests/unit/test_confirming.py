@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
+from typing import Any
+
 import pytest
 
-from hasten.records import Ratio
+from hasten.records import BlockDone, Ratio, RunBlock
 from hasten.statistics import Verdict
-from hasten.tuning.confirming import Confirmed
+from hasten.tuning.comparing import Bench, Clock, new_family
+from hasten.tuning.confirming import Confirmation, Confirmed
 
 
 @pytest.mark.parametrize(
@@ -24,3 +28,20 @@ def test_a_plan_stays_unless_it_looks_useless(
     ratio: Ratio | None, verdict: Verdict, stays: bool
 ) -> None:
     assert Confirmed(ratio, verdict).worth_it is stays
+
+
+def test_a_plan_that_crawls_from_its_start_on_is_dropped(make_profile: Any) -> None:
+    clock = Clock(60.0)
+    profile = make_profile()
+    bench = Bench(profile, new_family(profile), clock, random.Random(0))
+    confirmation = Confirmation(bench, {"amp-bf16": True}, lambda ratio, turns: None)
+    steps = confirmation.run()
+    command = next(steps)
+    assert isinstance(command, RunBlock)
+    slow = BlockDone(command.setting, 1, 100 * profile.iteration, 1.0, 0, {})
+    with pytest.raises(StopIteration):
+        while True:
+            command = steps.send(slow)
+            assert command.setting, "no pair is spent on it"
+    result = confirmation.result
+    assert result is not None and not result.worth_it and "slower" in result.problem

@@ -10,6 +10,7 @@ from hasten.findings.base import Diagnosis
 
 LEAST = 4  # windows that were seen
 _ALIKE = 0.5  # of those without an epoch's border inside
+_SURE = 0.8  # of the whole windows, for what is said of all of them
 
 
 def accumulating(diagnosis: Diagnosis) -> Iterator[tuple[dict[str, Any], int]]:
@@ -22,3 +23,10 @@ def accumulating(diagnosis: Diagnosis) -> Iterator[tuple[dict[str, Any], int]]:
         size, count = Counter(inside).most_common(1)[0]
         if size > 1 and count >= _ALIKE * len(inside):
             yield optimizer, size
+
+
+def at_each_batch(optimizer: dict[str, Any], size: int, what: str) -> tuple[int, int] | None:
+    """In how many whole windows `what` is counted at each batch, and of how many; None: in few."""
+    windows = [w for w in optimizer["windows"] if w["batches"] == size]
+    often = sum(w[what] >= size for w in windows)
+    return (often, len(windows)) if often >= _SURE * len(windows) else None

@@ -123,8 +123,11 @@ def own_imports(known: list[str]) -> Iterator[None]:
     finally:
         sys.path[:] = path
         added = [entry for entry in path if entry not in known]
-        for name in set(sys.modules) - before:
-            if _lies_in(name.partition(".")[0], added):
+        fresh = set(sys.modules) - before
+        tops = {name.partition(".")[0] for name in fresh}
+        taken = {top for top in tops if _lies_in(top, added)}
+        for name in fresh:
+            if name.partition(".")[0] in taken:
                 del sys.modules[name]
 
 

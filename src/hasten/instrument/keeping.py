@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from hasten.environment import usable_cores
 from hasten.instrument.fingerprint import of_loader
-from hasten.optimisations import Numerics
-from hasten.records import LoaderFacts, Proof, Prove, Setting
+from hasten.records import LoaderFacts, Setting
 
 if TYPE_CHECKING:
     from hasten.instrument.loop import LoopSeams
@@ -73,8 +72,12 @@ def with_items(
     return replace(facts, items=seams.loader.items.facts())
 
 
-def prove(seams: LoopSeams, command: Prove) -> Proof:
-    """Items made from what was kept equal those made anew, and so does what is random after."""
+def prove(seams: LoopSeams) -> tuple[str, str]:
+    """Items made from what was kept equal those made anew, and so does what is random after.
+
+    Returns:
+        Why not, and the first value that differs; empty: they do.
+    """
     assert seams.loader is not None
     seen = seams.loader.items.prove()
     worst = "" if isinstance(seen, str) else seen.worst
@@ -84,15 +87,7 @@ def prove(seams: LoopSeams, command: Prove) -> Proof:
         reason = "items differ"
     else:
         reason = "" if seen.hits else "no item could be kept"
-    return Proof(
-        name=command.name,
-        numerics=Numerics.EXACT.value,
-        passed=not reason,
-        figure=1.0 if reason else 0.0,
-        bound=0.0,
-        worst=worst,
-        reason=reason,
-    )
+    return reason, worst
 
 
 def ahead(caches: Caches, setting: Setting, expected: dict[str, str]) -> None:

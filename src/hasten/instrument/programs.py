@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from hasten.batching import MeasureMemory, SampleGradients
+from hasten.errors import brief
 from hasten.instrument import keeping, tracing
 from hasten.instrument.channel import Channel, leave
 from hasten.instrument.conductor import Conductor, Program
@@ -42,7 +43,6 @@ from hasten.records import (
 from hasten.verification import Follow
 
 _WARMUP_LIMIT = 64  # uncounted iterations after a switch, at most
-_REASON = 200  # characters of what a parent is told of an error
 
 _RESIZED = "batch-size"  # in force, or not, since the loader was built
 _NAMES = (*PHASES, "copy")  # of phases by their index; the last one in a diagnosis only
@@ -105,7 +105,7 @@ def failure(conductor: Conductor, error: Exception) -> Failed:
     words = " ".join(f"{type(error).__name__}: {error}".split())  # torch's are pages long
     return Failed(
         kind="internal",
-        message=words if len(words) <= _REASON else words[: _REASON - 3] + "...",
+        message=brief(words),
         traceback=traceback.format_exc(),
         setting=dict(conductor.seams.setting),
         iterations=conductor.iterations,

@@ -13,7 +13,7 @@ from rich.text import Text
 from hasten.diagnosis import FINE_PHASES, Place, WhatIf
 from hasten.findings import Diagnosis, Kind, Verdict
 from hasten.report import machine
-from hasten.report.measured import figures
+from hasten.report.measured import STRETCHES, figures
 from hasten.report.phrases import MIB, count, duration, has_bars, loop, width
 
 _BAR = 30  # columns of a bar for the whole iteration
@@ -102,7 +102,7 @@ def _whole_run(diagnosis: Diagnosis) -> Iterator[Text]:
     extra = sum(stretch.seconds for stretch in seen.stretches)
     total = extra + seen.plain_seconds
     parts = [("plain iterations", seen.plain_iterations, seen.plain_seconds)]
-    parts += [(_STRETCHES.get(s.what, s.what), s.count, s.seconds) for s in seen.stretches]
+    parts += [(STRETCHES.get(s.what, s.what), s.count, s.seconds) for s in seen.stretches]
     yield Text(
         f"since its loop began the run took {total:.1f} s, and {seen.startup_seconds:.1f} s "
         "to get there"
@@ -110,15 +110,6 @@ def _whole_run(diagnosis: Diagnosis) -> Iterator[Text]:
     for what, number, seconds in parts:
         share = 100 * seconds / total if total else 0.0
         yield Text(f"  {what:<29}{seconds:7.1f} s {share:4.0f} %  {number:6d} times")
-
-
-_STRETCHES = {
-    "epoch border": "between epochs",
-    "first batch of an epoch": "first iterations of epochs",
-    "another loader is read": "beside validation",
-    "saving": "checkpoints",
-    "output": "printing and logging",
-}
 
 
 # --- ceilings, arithmetic, memory ----------------------------------------------------------------

@@ -8,6 +8,14 @@ from collections.abc import Iterator
 from hasten.findings import Diagnosis
 from hasten.report.phrases import MIB
 
+#: What parts of the run beside plain iterations are called.
+STRETCHES = {
+    "epoch border": "between epochs",
+    "first batch of an epoch": "first iterations of epochs",
+    "another loader is read": "beside validation",
+    "saving": "checkpoints",
+    "output": "printing and logging",
+}
 _LEAST = 0.01  # of an iteration: what is shorter is not worth a line
 
 

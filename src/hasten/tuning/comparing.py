@@ -80,6 +80,11 @@ class Compared:
     crawls: bool = False  # so slow in its first block that no pair was spent on it
     block: BlockDone | None = None  # the last one of the candidate
 
+    @property
+    def failed(self) -> bool:
+        """Whether no further pair can tell anything."""
+        return bool(self.problem) or self.crawls
+
 
 @dataclass
 class Bench:
@@ -200,7 +205,7 @@ class Race:
     @property
     def open(self) -> bool:
         """Whether more turns can change anything."""
-        return not (self.result.problem or self.result.crawls) and self.result.verdict is None
+        return not self.result.failed and self.result.verdict is None
 
     @property
     def nearness(self) -> float:
@@ -227,7 +232,7 @@ class Race:
             yield from self._first()
         wanted = self.result.pairs + pairs
         while self.result.pairs < wanted and self._affordable():
-            if self.result.problem or self.result.crawls or (decided and not self.open):
+            if self.result.failed or (decided and not self.open):
                 break
             yield from self._turn()
             if self._bench.clock.spent - begun > seconds:

@@ -159,6 +159,9 @@ class Confirmation:
         if compared.problem:
             problem = f"the script failed under the plan: {compared.problem}"
             return Confirmed(None, Verdict.CANNOT_TELL, problem)
+        if compared.crawls:
+            problem = "the script is many times slower under the plan from its start on"
+            return Confirmed(None, Verdict.SLOWER, problem)
         if compared.ratio is None:
             return None
         verdict = compared.verdict or Verdict.CANNOT_TELL

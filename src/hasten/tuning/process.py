@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO
 
+from hasten.errors import brief
 from hasten.instrument import launch as launching
 from hasten.instrument.shield import launch as shield
 from hasten.instrument.shield.trackers import tracker_environment
@@ -25,7 +26,6 @@ from hasten.tuning import compile_cache
 _TAIL = 16_000  # bytes of the script's own output that are kept for an error
 _OUTPUT = 64_000_000  # ... and for a metric
 _START_SECONDS = 60.0  # until the interpreter answers
-_REASON = 200  # characters of the reason why a script failed
 _TRACEBACK = "Traceback (most recent call last)"
 _EXCEPTION = re.compile(r"(\w+\.)*\w*(Error|Exception|Interrupt)(:|$)")
 _END_SECONDS = 30.0  # until a script that has said it is at its end is gone
@@ -237,16 +237,12 @@ def _reason(tail: str) -> str:
     lines = [line for line in tail.splitlines() if line.strip()]
     last = lines[-1] if lines else ""
     if _EXCEPTION.match(last):
-        return _short(last)
+        return brief(last)
     start = max((i for i, line in enumerate(lines) if line.startswith(_TRACEBACK)), default=None)
     words = [] if start is None else [i for i in range(start + 1, len(lines)) if lines[i][0] > " "]
     if not words:
-        return _short(last)
+        return brief(last)
     line, following = lines[words[0]], lines[words[0] + 1 : words[0] + 2]
     if line.rstrip().endswith(":") and following:  # "backend='inductor' raised:"
         line = f"{line.rstrip()} {following[0].strip()}"
-    return _short(line)
-
-
-def _short(line: str) -> str:
-    return line if len(line) <= _REASON else line[: _REASON - 3].rstrip() + "..."
+    return brief(line)

@@ -25,11 +25,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from hasten.findings._windows import accumulating
+from hasten.findings._windows import accumulating, at_each_batch
 from hasten.findings.base import Diagnosis, Finding, Found, gained, milliseconds
 from hasten.records import Setting
-
-_SURE = 0.8  # of the windows
 
 
 class AveragePerMicroBatch(Finding):
@@ -64,7 +62,6 @@ class AveragePerMicroBatch(Finding):
 def _batches(diagnosis: Diagnosis) -> int:
     """Batches of a step, when each of them averages; 0: they don't."""
     for optimizer, size in accumulating(diagnosis):
-        windows = [w for w in optimizer["windows"] if w["batches"] == size]
-        if sum(w["averaged"] >= size for w in windows) >= _SURE * len(windows):
+        if at_each_batch(optimizer, size, "averaged"):
             return size
     return 0

@@ -70,16 +70,13 @@ class LastWindow(Finding):
 def _over(name: str, over: list[dict[str, Any]], size: int) -> tuple[str, str]:
     left = over[-1]["batches"] - size
     kept = sum(w["kept"] for w in over)
-    batches = "batch" if left == 1 else f"{left} batches"
+    batches, verb = ("batch", "is") if left == 1 else (f"{left} batches", "are")
     if 2 * kept > len(over):
-        summary = f"the last {batches} of an epoch is added to the first update of the next"
-        if left > 1:
-            summary = f"the last {batches} of an epoch are added to the first update of the next"
+        summary = f"the last {batches} of an epoch {verb} added to the first update of the next"
         return summary, (
             f"{name} steps after {size} batches, and after {size + left} where an epoch begins "
             f"between them: {kept} times, gradients of the old epoch were still there"
         )
-    verb = "is" if left == 1 else "are"
     return f"the last {batches} of an epoch {verb} never used", (
         f"{name} steps after {size} batches; {len(over)} times, gradients of {left} more were "
         "cleared where an epoch began"

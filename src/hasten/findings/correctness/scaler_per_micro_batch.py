@@ -24,10 +24,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from hasten.findings._windows import accumulating
+from hasten.findings._windows import accumulating, at_each_batch
 from hasten.findings.base import Diagnosis, Finding, Found, Kind
-
-_SURE = 0.8  # of the windows
 
 
 class ScalerPerMicroBatch(Finding):
@@ -40,9 +38,8 @@ class ScalerPerMicroBatch(Finding):
     def look(self, diagnosis: Diagnosis) -> Iterator[Found]:
         """Several calls of `unscale_` for each step."""
         for optimizer, size in accumulating(diagnosis):
-            windows = [w for w in optimizer["windows"] if w["batches"] == size]
-            often = [w for w in windows if w["unscaled"] >= size]
-            if len(often) < _SURE * len(windows):
+            seen = at_each_batch(optimizer, size, "unscaled")
+            if seen is None:
                 continue
             events = diagnosis.observed.all("unscale")
             yield Found(
@@ -50,8 +47,8 @@ class ScalerPerMicroBatch(Finding):
                 f"every {size}th: what came before is divided by the scale again",
                 todo="unscale, clip, step and update only where the optimizer steps",
                 evidence=(
-                    f"{size} calls of unscale_ and {size} batches between two steps, {len(often)} "
-                    f"times of {len(windows)}",
+                    f"{size} calls of unscale_ and {size} batches between two steps, {seen[0]} "
+                    f"times of {seen[1]}",
                 ),
                 place=events[0].place if events else None,
             )

@@ -28,9 +28,11 @@ def obey(conductor: Conductor, command: Prove) -> Generator[None, Iteration, Pro
     assert seams is not None
     seams.apply(command.reference)
     if unit.touches == "items":
-        proof = keeping.prove(seams, command)
+        proof = _equal(command.name, *keeping.prove(seams))
     elif unit.touches == "batches":
-        proof = _prove_batches(conductor, command)
+        assert seams.loader is not None
+        reason = seams.loader.whole.prove()
+        proof = _equal(command.name, reason, reason)
     elif unit.data_path:
         proof = _prove_loader(conductor, command)
     else:
@@ -77,18 +79,15 @@ def _record(conductor: Conductor, kind: str) -> Generator[None, Iteration, Recor
     return recording
 
 
-def _prove_batches(conductor: Conductor, command: Prove) -> Proof:
-    """Batches whose items were fetched at once equal those of single items, to the bit."""
-    seams = conductor.seams
-    assert seams is not None and seams.loader is not None
-    reason = seams.loader.whole.prove()
+def _equal(name: str, reason: str, worst: str) -> Proof:
+    """What promises the same bits: proven, unless there is a reason against it."""
     return Proof(
-        name=command.name,
+        name=name,
         numerics=Numerics.EXACT.value,
         passed=not reason,
         figure=1.0 if reason else 0.0,
         bound=0.0,
-        worst=reason,
+        worst=worst,
         reason=reason,
     )
 

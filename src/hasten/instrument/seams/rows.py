@@ -208,11 +208,22 @@ def recognise(dataset: Any) -> Recipe:
     method = getattr(kind, "__getitem__", None)
     if not inspect.isfunction(method):
         raise NotRows(f"{kind.__name__} has no __getitem__ in Python")
-    return Recipe(_read(method), (method,))
+    item = _read(method)
+    if isinstance(item, str):
+        raise NotRows(item)
+    return Recipe(item, (method,))
 
 
 @functools.lru_cache(maxsize=64)
 def _read(method: Callable[..., Any]) -> Any:
+    """What an item is made of, or why it can't be told; read once, as facts are asked for often."""
+    try:
+        return _item_of(method)
+    except NotRows as reason:
+        return str(reason)
+
+
+def _item_of(method: Callable[..., Any]) -> Any:
     try:
         source = textwrap.dedent(inspect.getsource(method))
         definition = ast.parse(source).body[0]

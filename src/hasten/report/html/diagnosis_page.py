@@ -14,17 +14,10 @@ from hasten.report.html.plots import Bar, Curve, Series, curve
 from hasten.report.html.source import Excerpt, excerpt
 from hasten.report.html.svg import milliseconds, number
 from hasten.report.html.timeline import NAMES, lanes
-from hasten.report.measured import figures
+from hasten.report.measured import STRETCHES, figures
 from hasten.report.phrases import MIB, count, duration, loop
 
 _BURSTS = 0.1  # share of a phase's time in bursts from which they are named
-_STRETCHES = {
-    "epoch border": "between epochs",
-    "first batch of an epoch": "first iterations of epochs",
-    "another loader is read": "beside validation",
-    "saving": "checkpoints",
-    "output": "printing and logging",
-}
 #: A rung of the ladder: name, seconds, class of the colour, note, a further figure.
 _Step = tuple[str, float, str, str, str]
 _KINDS = {
@@ -212,7 +205,7 @@ def _run(diagnosis: Diagnosis) -> list[Bar]:
     seen = diagnosis.observed
     parts = [("getting to the loop", 1, seen.startup_seconds, "floor")]
     parts.append(("plain iterations", seen.plain_iterations, seen.plain_seconds, "now"))
-    parts += [(_STRETCHES.get(s.what, s.what), s.count, s.seconds, "step") for s in seen.stretches]
+    parts += [(STRETCHES.get(s.what, s.what), s.count, s.seconds, "step") for s in seen.stretches]
     total = sum(seconds for _, _, seconds, _ in parts) or 1.0
     rows = []
     for name, times, seconds, kind in parts:
