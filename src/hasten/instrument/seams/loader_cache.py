@@ -123,12 +123,24 @@ class ItemCache:
             return self.trouble
         self._where = where
         self._limit = min(limit, self.room) if limit is not None else self.room
-        self.option = choose(probed.options, len(self.dataset), self._limit)
+        self.option = self._kept_before(probed) or choose(
+            probed.options, len(self.dataset), self._limit
+        )
         try:
             self._start()
         except OSError as error:
             self.trouble = f"there is no room for items: {error}"
         return self.trouble
+
+    def _kept_before(self, probed: Probed) -> Option | None:
+        """The option under which an earlier run has kept items: times choose anew each time."""
+        kept = {entry.key for entry in cache_folder.entries()} if self._where == "file" else set()
+        count = len(self.dataset)
+        for option in probed.options if kept else ():
+            fits = option.checked and option.item_bytes * count <= self._limit
+            if fits and key_of(self.dataset, option.recipe)[0] in kept:
+                return option
+        return None
 
     def _start(self) -> None:
         assert self.option is not None
