@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hasten.diagnosis import Course, Timeline
+from hasten.verification import Verification
 
 #: The value of one optimisation in a setting: anything that JSON and TOML can both hold.
 Value = Any
@@ -184,6 +185,9 @@ class Outcome:
     gain: float | None = None  # of the setting, as the search has measured it
     proof_seconds: float = 0.0  # of `seconds`
     courses: tuple[Course, ...] = ()  # of the confirmation: the script as it is, and the plan
+    counted: int = 0  # iterations over which the confirmation has compared counts
+    broken: tuple[str, ...] = ()  # what of them the plan changes, a line each
+    verified: Verification | None = None  # losses and counts from several seeds
 
 
 # --- parent to child -------------------------------------------------------------------------

@@ -126,7 +126,7 @@ def test_a_diagnosis_opens_in_a_browser(tmp_path: Path) -> None:
 @needs_browser
 def test_a_tuning_opens_in_a_browser(tmp_path: Path) -> None:
     report, plan = tmp_path / "report.html", tmp_path / "hasten.toml"
-    options = ["--budget", "14", "--only", "debug-off"]
+    options = ["--budget", "14", "--only", "debug-off", "--curves", "2"]
     where = ["--output", str(plan), "--html", str(report)]
     result = run("tune", *options, *where, str(SCRIPTS / "unit_debug.py"), cwd=SCRIPTS)
     assert result.returncode == 0, result.stderr

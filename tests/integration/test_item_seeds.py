@@ -116,6 +116,7 @@ def test_other_workers_are_exact_only_with_them(tmp_path: Path, item_seeds: bool
 def test_tune_writes_them_into_its_plan(tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
     options = ["--item-seeds", "--budget", "4", "--only", "threads", "--output", str(plan)]
+    options += ["--curves", "0"]
     line = [sys.executable, "-m", "hasten", "tune", *options, str(SCRIPT), "0", "400"]
     done = subprocess.run(
         line, capture_output=True, text=True, cwd=tmp_path, timeout=200, check=False

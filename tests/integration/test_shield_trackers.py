@@ -19,7 +19,7 @@ from hasten.instrument.shield.launch import ShieldMode, available_modes
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
 PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow"}
-OPTIONS = ["--skip", "compile", "--skip", "threads", "--skip", "retain-heap"]
+OPTIONS = ["--curves", "0", "--skip", "compile", "--skip", "threads", "--skip", "retain-heap"]
 # So that a run without hasten logs to files, without a server and without a database.
 LOCAL = {
     "WANDB_MODE": "offline",

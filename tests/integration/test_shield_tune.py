@@ -78,6 +78,7 @@ def start(ground: Ground, budget: int) -> subprocess.Popen[str]:
     }
     command = [python, "-m", "hasten", "tune", "--shield", ground.mode, "--skip", "compile"]
     command += ["--skip", "threads", "--skip", "compiled-optimizer", "--budget", str(budget)]
+    command += ["--curves", "0"]
     command += ["--output", str(ground.top / "out" / "hasten.toml")]
     return subprocess.Popen(
         [*command, str(ground.top / "shield_trainer.py")],

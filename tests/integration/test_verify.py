@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hasten.instrument.shield.launch import ShieldMode
-from hasten.tuning import invariants
+from hasten.tuning import invariants, verifying
 from hasten.tuning.process import Child
 from hasten.verification import Follow, Followed
 
@@ -175,6 +175,27 @@ def test_too_little_data_is_no_equality(python_path: str, tmp_path: Path) -> Non
     done = verify(python_path, tmp_path, "other-masks = true", *options)
     assert done.returncode == 4, done.stdout + done.stderr
     assert "can't tell whether worse by 1e-07 (given)" in done.stdout
+
+
+@pytest.mark.slow
+def test_pairs_that_run_at_the_same_time_are_the_same_to_the_bit(
+    python_path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `tune` runs them at its end."""
+    monkeypatch.setenv("PYTHONPATH", python_path)
+    monkeypatch.chdir(tmp_path)
+    found = [
+        verifying.verify(
+            verifying.VerifyRequest(
+                (str(SCRIPT),), {"grads-to-none": True}, seeds=2, iterations=25, together=together
+            ),
+            print,
+        )
+        for together in (True, False)
+    ]
+    assert [f.verdict for f in found] == ["holds"] * 2 and found[0].judged[0].identical
+    assert found[0].pairs == found[1].pairs
+    assert sorted(os.listdir(tmp_path)) == []
 
 
 def test_a_script_that_fails_under_the_plan(python_path: str, tmp_path: Path) -> None:

@@ -420,5 +420,5 @@ def test_the_real_request_takes_what_the_command_gives() -> None:
     names = {f.name for f in session.TuneRequest.__dataclass_fields__.values()}
     assert names == {
         *("argv", "budget", "repeat", "allow", "only", "skip", "device", "shield", "timeout"),
-        *("seed", "item_seeds"),
+        *("seed", "item_seeds", "curves"),
     }

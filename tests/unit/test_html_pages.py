@@ -171,6 +171,8 @@ def pages(make_profile: Callable[..., Profile], make_outcome: Callable[..., Outc
         notes=(NASTY,),
         shield=NASTY,
         courses=(Course({}, lines, 10**9), Course({"amp-bf16": True}, lines[5:], 9 * 10**8)),
+        counted=40,
+        verified=verification(),
     )
     plan = Plan(NASTY, (NASTY,), outcome.setting)
     return [
@@ -333,6 +335,21 @@ def test_a_gain_that_is_hardly_known_is_not_quoted_as_a_number(
     outcome = make_outcome(confirmed=Ratio(14.1, 1.51, 93.2))
     text = read(tuning_page(outcome, Plan("train.py", (), outcome.setting), None)).text
     assert "\u2265 1.51\u00d7 as fast" in text and "by the confirmed ratio" not in text
+
+
+def test_a_tuning_shows_what_was_compared_of_the_training(
+    make_outcome: Callable[..., Outcome],
+) -> None:
+    outcome = make_outcome(counted=40, verified=verification(broken=()))
+    page = read(tuning_page(outcome, Plan("train.py", (), outcome.setting), None))
+    assert "Counted over 40 iterations of the script as it is and under the plan" in page.text
+    assert "final loss: not worse" in page.text and "Mean loss over 2 pairs" in str(page.tags)
+    broken = make_outcome(counted=40, broken=("optimizer steps: 9",), verified=None)
+    text = read(tuning_page(broken, Plan("train.py", (), broken.setting), None)).text
+    assert "optimizer steps: 9" in text and "Counted over" not in text
+    without = make_outcome()
+    text = read(tuning_page(without, Plan("train.py", (), without.setting), None)).text
+    assert "Does it train the same" not in text
 
 
 def test_a_page_of_much_stays_small(

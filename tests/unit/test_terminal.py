@@ -15,6 +15,7 @@ from hasten.plan import Plan
 from hasten.records import PHASES, Outcome, Ratio, Tried
 from hasten.report import machine, phrases, progress, terminal
 from hasten.report.document import document
+from hasten.verification import Judged, Pair, Verification
 
 Make = Callable[..., Outcome]
 PLAN = Path("examples/hasten.toml")
@@ -61,6 +62,22 @@ def test_it_tells_everything(make_outcome: Make) -> None:
         "next:  hasten run examples/train.py --epochs 3",
     ):
         assert expected in text
+
+
+def test_what_was_compared_of_the_training(make_outcome: Make) -> None:
+    loss = Judged("final loss", "not worse", 0.05, "given", 0.5, 0.51, 0.01, -0.01, 0.03, 5, 0.95)
+    pairs = tuple(Pair(k, (1.0, 0.5), (1.0, 0.51)) for k in range(5))
+    found = Verification("holds", (loss,), (), pairs, 2, 1, "seeded", {"x": 1})
+    outcome = make_outcome(counted=40, verified=found)
+    text = " ".join(report(outcome).split())
+    assert "counted over 40 iterations of both, and the same: samples and updates" in text
+    assert "5 pairs of runs over the same 2 iterations: seeded" in text
+    assert "not worse beyond 0.05 (given)" in text and "below 0.03 and above -0.01" in text
+    plain = document(outcome, Plan("train.py", (), {}), None)
+    assert plain["counted"] == {"iterations": 40, "broken": []}
+    assert plain["verified"]["judged"][0]["margin"] == 0.05
+    assert [pair["plan"] for pair in plain["verified"]["pairs"]] == [[1.0, 0.51]] * 5
+    assert document(make_outcome(), Plan("train.py", (), {}), None)["verified"] is None
 
 
 def test_it_is_plain_and_narrow_without_a_terminal(make_outcome: Make) -> None:

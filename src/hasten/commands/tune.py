@@ -55,6 +55,13 @@ _INTERRUPTED = 130
 @shield_option
 @timeout_option
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the order of blocks.")
+@click.option(
+    "--curves",
+    type=click.IntRange(min=0),
+    default=5,
+    show_default=True,
+    help="Pairs of runs, each from seeds of its own, whose losses are compared at the end.",
+)
 @item_seeds_option
 def command(
     budget: float,
@@ -69,6 +76,7 @@ def command(
     shield: str,
     timeout: float,
     seed: int,
+    curves: int,
     item_seeds: bool,
     module: bool,
     argv: tuple[str, ...],
@@ -97,6 +105,7 @@ def command(
         timeout=timeout,
         seed=seed,
         item_seeds=item_seeds,
+        curves=curves,
     )
     with progress(budget) as listener:
         outcome = session.tune(request, listener)

@@ -39,6 +39,8 @@ def document(outcome: Outcome, plan: Plan, written: Path | None) -> dict[str, An
         },
         "confirmed": _ratio(outcome.confirmed),
         "confirmed_verdict": outcome.confirmed_verdict,
+        "counted": {"iterations": outcome.counted, "broken": list(outcome.broken)},
+        "verified": None if outcome.verified is None else dataclasses.asdict(outcome.verified),
         "data_free": _ratio(outcome.data_free),
         "seconds": outcome.seconds,
         "compile_seconds": outcome.compile_seconds,

@@ -15,6 +15,8 @@ from hasten.records import Profile, Ratio, Tried, Value
 GIB = 2**30
 MIB = 2**20
 NARROW, WIDE = 60, 120
+#: What no plan may change, as it is compared.
+COUNTED = "samples and updates, steps, learning rates, moved parameters, keys of checkpoints"
 
 
 def width(stream: IO[str]) -> int:

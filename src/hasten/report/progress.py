@@ -68,6 +68,11 @@ class Lines:
             self._confirming = True
             self.say("confirming: the script as it is and the plan take turns")
 
+    def pairing(self, done: int, wanted: int) -> None:
+        """Say once that loss curves are compared."""
+        if not done:
+            self.say(f"comparing losses with and without the plan: {_pairs(wanted)}")
+
     def note(self, text: str) -> None:
         """Say it."""
         self.say(f"note: {text}")
@@ -121,6 +126,10 @@ class Display:
         """Show the running end-to-end ratio."""
         self._show(f"confirming the plan from end to end: {_running(ratio, turns, 'turn')}", left)
 
+    def pairing(self, done: int, wanted: int) -> None:
+        """Count the pairs of runs, which are not part of the budget."""
+        self._show(f"comparing losses with and without the plan: {_pairs(wanted)}, {done} done", 0)
+
     def note(self, text: str) -> None:
         """Keep it."""
         self.console.print(Text(f"note: {text}", style="yellow"))
@@ -128,6 +137,10 @@ class Display:
 
 def _label(name: str, what: Value) -> str:
     return f"{name} {value(what)}".strip()
+
+
+def _pairs(wanted: int) -> str:
+    return f"{wanted} pair{'' if wanted == 1 else 's'} of runs, each from seeds of its own"
 
 
 def _running(ratio: Ratio | None, number: int, noun: str) -> str:

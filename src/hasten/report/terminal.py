@@ -12,9 +12,10 @@ from rich.text import Text
 
 from hasten.plan import Plan
 from hasten.records import PHASES, Outcome, Profile, Tried
-from hasten.report import machine
+from hasten.report import machine, verification
 from hasten.report.document import default, script
 from hasten.report.phrases import (
+    COUNTED,
     count,
     duration,
     has_bars,
@@ -51,7 +52,11 @@ def render(
     columns = width(stream)
     lines = [*_about(outcome, columns), Text(), *_anatomy(outcome, has_bars(stream)), Text()]
     lines += [*_table(outcome.tried, columns), Text(), *_result(outcome, plan, columns)]
-    lines += [*_small_print(outcome, columns), *_next(outcome, plan, written)]
+    lines += [
+        *_trains(outcome, columns),
+        *_small_print(outcome, columns),
+        *_next(outcome, plan, written),
+    ]
     return machine.text(lines, stream)
 
 
@@ -185,6 +190,21 @@ def _confirmed(outcome: Outcome) -> str:
         f"From end to end {figures} as fast, which the time did not suffice to confirm: "
         "a larger --budget can tell."
     )
+
+
+def _trains(outcome: Outcome, columns: int) -> list[Text]:
+    """What was compared of the training itself: counts, and losses from several seeds."""
+    lines: list[Text] = []
+    if outcome.counted and not outcome.broken:
+        over = count(outcome.counted, "iteration")
+        lines += _wrap(f"counted over {over} of both, and the same: {COUNTED}", columns)
+    found = outcome.verified
+    if found is not None and found.pairs:
+        lines += _wrap(verification.runs(found), columns)
+        for text in verification.compared(found):
+            indent = "    " if text.startswith("  ") else "  "
+            lines += _wrap(text.strip(), columns, indent)
+    return lines
 
 
 def _nothing(outcome: Outcome) -> str:

@@ -45,28 +45,32 @@ def _wrapped(text: str) -> list[str]:
 def _paragraphs(found: Verification) -> Iterator[str]:
     setting = "; ".join(f"{n} {phrases.value(v)}".strip() for n, v in found.setting.items())
     yield f"plan: {setting}"
-    count = len(found.pairs)
-    yield (
-        f"{count} pair{'s' if count != 1 else ''} of runs over the same {found.iterations} "
-        f"iterations: {found.seeds}"
-    )
+    yield runs(found)
     yield ""
-    for judged in found.judged:
-        yield from _judged(judged, found)
-    if found.broken:
-        yield "broken under the plan:"
-        yield from (f"  {line}" for line in found.broken)
-    elif found.pairs:
-        yield (
-            "the same under the plan: samples and updates, steps, learning rates, moved "
-            "parameters, keys of checkpoints"
-        )
+    yield from compared(found)
     yield ""
     yield f"verdict: {_verdict(found)}"
     for note in found.notes:
         yield f"note: {note}"
     if found.shield:
         yield found.shield
+
+
+def runs(found: Verification) -> str:
+    """How many runs there were, over what, and from which seeds."""
+    over = f"over the same {found.iterations} iterations: {found.seeds}"
+    return f"{phrases.count(len(found.pairs), 'pair')} of runs {over}"
+
+
+def compared(found: Verification) -> Iterator[str]:
+    """Each quantity with its verdict and margin, and whether all that is counted was the same."""
+    for judged in found.judged:
+        yield from _judged(judged, found)
+    if found.broken:
+        yield "broken under the plan:"
+        yield from (f"  {line}" for line in found.broken)
+    elif found.pairs:
+        yield f"the same under the plan: {phrases.COUNTED}"
 
 
 def _verdict(found: Verification) -> str:

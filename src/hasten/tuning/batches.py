@@ -19,7 +19,7 @@ from hasten.tuning.fitting import savings
 from hasten.tuning.memory_model import fit, taken
 from hasten.tuning.noise_scale import noise_scale
 from hasten.tuning.process import Child, Gone
-from hasten.tuning.session import choose_shield
+from hasten.tuning.shields import choose_shield
 
 _WATCHED = 12  # iterations of the script as it is
 _EACH = 0.06  # of the budget is for the iterations of one size

@@ -32,13 +32,14 @@ class Confirmed:
     """What the two siblings showed.
 
     `ratio` counts the start of each epoch as well; `problem` says why there is none. `broken` says
-    what the plan changes of the training, a line for each.
+    what the plan changes of the training, a line for each, over `counted` iterations.
     """
 
     ratio: Ratio | None
     verdict: Verdict
     problem: str = ""
     broken: tuple[str, ...] = ()
+    counted: int = 0
 
     @property
     def worth_it(self) -> bool:
@@ -80,6 +81,7 @@ class Confirmation:
         self._losses: dict[bool, list[tuple[int, float]]] = {False: [], True: []}
         self._memory = {False: 0, True: 0}
         self._broken: tuple[str, ...] = ()
+        self._counted = 0
 
     def run(self) -> Steps:
         """Take turns until there is a verdict and a narrow interval, or time is up."""
@@ -108,6 +110,7 @@ class Confirmation:
         if apart:  # what moves later than that is no difference
             baseline, plan = replace(baseline, still=()), replace(plan, still=())
         self._broken = tuple(invariants.broken(baseline, plan))
+        self._counted = min(len(found.iterations) for found in (baseline, plan))
 
     def _followed(
         self, setting: Setting, count: int
@@ -165,4 +168,4 @@ class Confirmation:
         if compared.ratio is None:
             return None
         verdict = compared.verdict or Verdict.CANNOT_TELL
-        return Confirmed(compared.ratio, verdict, broken=self._broken)
+        return Confirmed(compared.ratio, verdict, "", self._broken, self._counted)

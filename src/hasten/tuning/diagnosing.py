@@ -22,7 +22,7 @@ from hasten.records import BlockDone, Examine, Failed, Observe, Profile, RunBloc
 from hasten.tuning import leftovers
 from hasten.tuning.driver import before_training
 from hasten.tuning.process import Child, Gone
-from hasten.tuning.session import choose_shield
+from hasten.tuning.shields import choose_shield
 
 _OBSERVED = 60  # iterations, unless that takes too long
 _OBSERVE_SHARE = 0.35  # of the budget

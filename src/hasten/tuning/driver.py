@@ -58,6 +58,7 @@ class Driver:
         self.timeout, self.repeat = timeout, repeat
         self.iterations = 0
         self.peak_memory = 0  # bytes, the largest of a child
+        self.start_seconds = 0.0  # of the last child, to its first iteration
         self.shield = ""
         self.clock: Clock | None = None
         self.item_seeds = False  # of every child
@@ -79,9 +80,11 @@ class Driver:
             HastenError: it fails, ends or never trains.
         """
         self.listener.watching(0, iterations)
+        begun = time.monotonic()
         try:
             child = self._start({}).child
             answer = child.ask(_SYNC, self.timeout)
+            self.start_seconds = time.monotonic() - begun
             self.listener.watching(1, iterations)
             answer = child.ask(Watch(iterations, seconds), self.timeout + seconds)
         except Gone as gone:
@@ -205,7 +208,8 @@ class Driver:
             self._retire(self._running[-1])
             raise before_training(gone, self.timeout, self.repeat) from None
         finally:
-            self._exclude_start(time.monotonic() - begun)
+            self.start_seconds = time.monotonic() - begun
+            self._exclude_start(self.start_seconds)
         return running
 
     def _exclude_start(self, seconds: float) -> None:

@@ -28,5 +28,8 @@ class Listener(Protocol):
     def confirming(self, ratio: Ratio | None, turns: int, left: float) -> None:
         """Baseline and plan run in turns."""
 
+    def pairing(self, done: int, wanted: int) -> None:
+        """Loss curves of several seeds are compared; so many pairs of runs are done."""
+
     def note(self, text: str) -> None:
         """Something that the user should know."""

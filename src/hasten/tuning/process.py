@@ -125,12 +125,28 @@ class Child:
         Raises:
             Gone: the child has ended, or had to be killed.
         """
+        self.send(command)
+        return self.answer(seconds)
+
+    def send(self, command: Message) -> None:
+        """Send a command whose answer is taken later, by `answer`.
+
+        Raises:
+            Gone: the child has ended.
+        """
         assert self._socket is not None
         self._asked = time.time()
         try:
             self._socket.sendall(encode(command))
         except OSError:
             raise self._gone() from None
+
+    def answer(self, seconds: float) -> Message:
+        """Wait for the answer to what was sent.
+
+        Raises:
+            Gone: the child has ended, or had to be killed.
+        """
         answer = self.receive(seconds)
         self._asked = None
         return answer

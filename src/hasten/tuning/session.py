@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import random
 from dataclasses import dataclass, replace
 
 from hasten.environment import Environment, look
 from hasten.errors import HastenError
-from hasten.instrument.shield.launch import ShieldMode, available_modes
 from hasten.records import Outcome, Profile
-from hasten.tuning import leftovers
+from hasten.tuning import curves, leftovers
 from hasten.tuning.candidates import Scope
 from hasten.tuning.comparing import Bench, Clock, new_family
 from hasten.tuning.confirming import Confirmation, Confirmed, whole
 from hasten.tuning.driver import Driver
 from hasten.tuning.listener import Listener
 from hasten.tuning.search import Search
+from hasten.tuning.shields import choose_shield
+from hasten.tuning.verifying import VerifyRequest
+from hasten.verification import Verification
 
 _WATCHED = 120  # iterations, unless that takes too long
 _WATCH_SHARE = 0.1  # of the budget, at most
@@ -38,6 +39,7 @@ class TuneRequest:
         timeout: seconds until the first iteration, and for each block beyond its usual time.
         seed: of the order of blocks.
         item_seeds: what is random in an item comes from seed, epoch and index.
+        curves: pairs of runs, each from seeds of its own, whose losses are compared at the end.
     """
 
     argv: tuple[str, ...]
@@ -51,6 +53,7 @@ class TuneRequest:
     timeout: float = 600.0
     seed: int = 0
     item_seeds: bool = False
+    curves: int = 5
 
 
 class Session:
@@ -67,6 +70,7 @@ class Session:
         self.driver.item_seeds = request.item_seeds
         self.notes: list[str] = []
         self.confirmation: Confirmation | None = None
+        self.verified: Verification | None = None
 
     def _note(self, text: str) -> None:
         if text not in self.notes:
@@ -80,6 +84,7 @@ class Session:
         try:
             self.driver.serve(search.run())
             self._confirm(search)
+            self._compare_curves(search)
         except KeyboardInterrupt:
             interrupted = True
         finally:
@@ -119,6 +124,37 @@ class Session:
         except HastenError as error:  # what the search has found is still worth telling
             self._note(f"the gain could not be confirmed: {error}")
 
+    def _compare_curves(self, search: Search) -> None:
+        """Whether the plan learns as well, from several seeds."""
+        self.driver.close()
+        request, plan = self.request, search.found.setting
+        kept = self.confirmed is None or self.confirmed.worth_it
+        if not plan or not kept or not request.curves:
+            return
+        room = curves.Room(
+            request.budget,
+            self.driver.start_seconds,
+            search.bench.profile.iteration,
+            request.curves,
+        )
+        if not room.iterations:
+            self._note(room.refusal)
+            return
+        wanted = VerifyRequest(
+            argv=request.argv,
+            setting=plan,
+            seeds=request.curves,
+            iterations=room.iterations,
+            item_seeds=request.item_seeds,
+            shield=self.mode.value,
+            timeout=request.timeout,
+            together=self.driver.together,
+        )
+        try:
+            self.verified = curves.compare(wanted, self.listener)
+        except HastenError as error:
+            self._note(f"the loss curves of several seeds could not be compared: {error}")
+
     @property
     def confirmed(self) -> Confirmed | None:
         """What the confirmation has shown by now."""
@@ -135,6 +171,11 @@ class Session:
             if not confirmed.broken:
                 self._note("the plan was not faster from end to end, and is dropped")
             known = replace(known, setting={})
+        against = curves.objections(self.verified) if self.verified is not None else []
+        for line in against:
+            self._note(line)
+        if against:
+            known = replace(known, setting={})
         return replace(
             known,
             confirmed=confirmed.ratio if confirmed is not None else None,
@@ -144,23 +185,10 @@ class Session:
             shield=self.driver.shield,
             notes=tuple(self.notes),
             courses=self.confirmation.courses if self.confirmation is not None else (),
+            counted=confirmed.counted if confirmed is not None else 0,
+            broken=confirmed.broken if confirmed is not None else (),
+            verified=self.verified,
         )
-
-
-def choose_shield(wanted: str) -> ShieldMode:
-    """The shield to use.
-
-    Raises:
-        HastenError: the one that was asked for can't be had here.
-    """
-    modes = available_modes(os.getcwd())
-    if wanted == "auto":
-        return modes[0]
-    mode = ShieldMode(wanted)
-    if mode not in modes:
-        have = ", ".join(m.value for m in modes)
-        raise HastenError(f"the {wanted} shield can't be had on this machine; there is: {have}", 3)
-    return mode
 
 
 def tune(request: TuneRequest, listener: Listener) -> Outcome:

@@ -11,7 +11,7 @@ import math
 import re
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 
 from hasten.errors import HastenError
@@ -22,7 +22,7 @@ from hasten.tuning import invariants, leftovers
 from hasten.tuning.driver import before_training
 from hasten.tuning.noninferiority import CANNOT_TELL, WORSE, judge
 from hasten.tuning.process import Child, Gone
-from hasten.tuning.session import choose_shield
+from hasten.tuning.shields import choose_shield
 from hasten.verification import Follow, Followed, Judged, Pair, Verification
 
 HOLDS, BROKEN = "holds", "broken"
@@ -51,6 +51,7 @@ class VerifyRequest:
         item_seeds: what is random in an item comes from seed, epoch and index, in both.
         shield: "auto", "overlay", "redirect" or "none".
         timeout: seconds until the first iterations.
+        together: both runs of a pair at the same time, which memory has to hold.
     """
 
     argv: tuple[str, ...]
@@ -65,6 +66,7 @@ class VerifyRequest:
     item_seeds: bool = False
     shield: str = "auto"
     timeout: float = 600.0
+    together: bool = False
 
 
 @dataclass
@@ -73,6 +75,9 @@ class _Run:
 
     followed: Followed
     metric: float | None
+
+
+_Steps = Generator[None, None, _Run | None]
 
 
 @dataclass
@@ -96,8 +101,7 @@ class Verifying:
         leftovers.sweep()
         self._mode = choose_shield(self.request.shield)
         for number in range(self.request.seeds):
-            baseline = self._child({}, number)
-            plan = self._child(self.request.setting, number)
+            baseline, plan = self._both(number)
             if plan is None or baseline is None:
                 break
             self._add(number, baseline, plan)
@@ -118,8 +122,28 @@ class Verifying:
 
     # --- children --------------------------------------------------------------------------
 
-    def _child(self, setting: Setting, number: int) -> _Run | None:
-        """Follow one run; None when it fails under the plan, which is noted as broken."""
+    def _both(self, number: int) -> tuple[_Run | None, _Run | None]:
+        """Both runs of a pair: the script as it is, and under the plan."""
+        found: list[_Run | None] = [None, None]
+        going = dict(enumerate(self._child(s, number) for s in ({}, self.request.setting)))
+        try:
+            while going:
+                for place in list(going) if self.request.together else [min(going)]:
+                    try:
+                        next(going[place])
+                    except StopIteration as end:
+                        found[place] = end.value
+                        del going[place]
+        finally:
+            for child in going.values():
+                child.close()
+        return found[0], found[1]
+
+    def _child(self, setting: Setting, number: int) -> _Steps:
+        """Follow one run; None when it fails under the plan, which is noted as broken.
+
+        Yields whenever there is something to wait for.
+        """
         units = discover()
         child = Child(
             self.request.argv,
@@ -132,7 +156,7 @@ class Verifying:
         try:
             child.start()
             self.shield = child.describe
-            return self._followed(child, setting)
+            return (yield from self._followed(child, setting))
         except Gone as gone:
             if not setting:
                 raise before_training(gone, self.request.timeout) from None
@@ -141,18 +165,22 @@ class Verifying:
         finally:
             child.close()
 
-    def _followed(self, child: Child, setting: Setting) -> _Run:
+    def _followed(self, child: Child, setting: Setting) -> _Steps:
         wanted = self.request.iterations
         begun = time.monotonic()
         more = _COMPILE_SECONDS if compiles(setting) else 0.0
         first = _LOOK if wanted is None else min(_LOOK, wanted)
-        answer = child.ask(Follow(setting, first), self.request.timeout + more)
+        child.send(Follow(setting, first))
+        yield
+        answer = child.answer(self.request.timeout + more)
         usual = time.monotonic() - begun
         if isinstance(answer, Followed) and not answer.ended and first != wanted:
             limit = _WHOLE_SECONDS
             if wanted is not None:
                 limit = self.request.timeout + more + _PATIENCE * usual * wanted / first
-            answer = child.ask(Follow(setting, wanted), limit)
+            child.send(Follow(setting, wanted))
+            yield
+            answer = child.answer(limit)
         if not isinstance(answer, Followed):
             raise HastenError(f"the script could not be followed: {_why(answer)}", 3)
         run = _Run(answer, self._metric(child.output()))

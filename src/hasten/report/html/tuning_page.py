@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from markupsafe import Markup
 
@@ -18,8 +19,10 @@ from hasten.report.html.page import Tile, conditions, render, sizes
 from hasten.report.html.plots import VERDICTS, Bar, Curve, Scale, Series, curve, interval, scale
 from hasten.report.html.svg import milliseconds, number
 from hasten.report.html.timeline import NAMES, lanes
-from hasten.report.phrases import count, duration, loop, run_command, times, value
+from hasten.report.html.verification_page import curves, losses_note, quantities
+from hasten.report.phrases import COUNTED, count, duration, loop, run_command, times, value
 from hasten.report.phrases import interval as between
+from hasten.report.verification import runs
 
 _ELSEWHERE = "not applicable"
 _VAGUE = 3.0  # an interval so wide says nothing of a ceiling
@@ -81,6 +84,7 @@ def tuning_page(outcome: Outcome, plan: Plan, written: Path | None) -> str:
         elsewhere=_elsewhere(outcome.tried),
         left=[f"{t.name} {_value(t)}".strip() for t in outcome.tried if _left(t)],
         losses=_losses(outcome.courses),
+        **_trains(outcome),
         memory=_memory(outcome.courses),
         machine=conditions(outcome.environment),
         warnings=list(outcome.environment.get("limits", ())),
@@ -279,6 +283,21 @@ def _losses(courses: tuple[Course, ...]) -> Curve | None:
     ]
     ends = [f"{s.name} ends at {number(s.points[-1][1])}" for s in lines if s.points]
     return curve(lines, f"Loss over iterations in both processes: {', '.join(ends)}")
+
+
+def _trains(outcome: Outcome) -> dict[str, Any]:
+    """What was compared of the training itself, for the template."""
+    found = outcome.verified
+    known = found is not None and bool(found.pairs)
+    return {
+        "counted": outcome.counted,
+        "broken": [*outcome.broken, *(found.broken if found is not None else ())],
+        "words": COUNTED,
+        "runs": f"{runs(found)}." if found is not None and known else "",
+        "judged": quantities(found) if found is not None else [],
+        "curves": list(curves(found)) if found is not None else [],
+        "losses_note": losses_note(found) if found is not None else "",
+    }
 
 
 def _memory(courses: tuple[Course, ...]) -> list[Bar]:

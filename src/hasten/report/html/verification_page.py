@@ -55,9 +55,9 @@ def verification_page(
             f"{name} {phrases.value(value)}".strip() for name, value in found.setting.items()
         ],
         seeds=f"{found.seeds[:1].upper()}{found.seeds[1:]}.",
-        judged=[_quantity(judged, found) for judged in found.judged],
-        curves=list(_curves(found)),
-        losses_note=_losses_note(found),
+        judged=quantities(found),
+        curves=list(curves(found)),
+        losses_note=losses_note(found),
         broken=list(found.broken),
         machine=conditions(machine),
         warnings=list(machine.get("limits", ())),
@@ -86,6 +86,11 @@ def _tiles(found: Verification) -> Iterator[Tile]:
             yield Tile(f"{judged.what}, mean difference", _figure(judged.difference), note)
 
 
+def quantities(found: Verification) -> list[Quantity]:
+    """All that was judged."""
+    return [_quantity(judged, found) for judged in found.judged]
+
+
 def _quantity(judged: Judged, found: Verification) -> Quantity:
     facts = [(_AS_IS, _figure(judged.baseline)), ("under the plan", _figure(judged.plan))]
     if judged.what == "final loss" and found.smoothed > 1:
@@ -106,7 +111,7 @@ def _quantity(judged: Judged, found: Verification) -> Quantity:
 # --- curves ------------------------------------------------------------------------------------
 
 
-def _curves(found: Verification) -> Iterator[tuple[str, Curve]]:
+def curves(found: Verification) -> Iterator[tuple[str, Curve]]:
     """The mean over the pairs with the margin, then each pair."""
     if not found.pairs:
         return
@@ -144,7 +149,8 @@ def _limit(found: Verification) -> tuple[tuple[float, float], ...]:
     return ((last - max(found.smoothed, 1), level), (last, level))
 
 
-def _losses_note(found: Verification) -> str:
+def losses_note(found: Verification) -> str:
+    """What the curves show."""
     over = f"the last {found.smoothed}" if found.smoothed > 1 else "the last iteration"
     return (
         "Of every run from its first iteration on. The short line at the end is the margin: the "
