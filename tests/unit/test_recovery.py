@@ -14,6 +14,7 @@ from test_proof_zoo import Script, clean
 from torch import nn
 
 from hasten.instrument.proof import judge, program
+from hasten.instrument.seams.wide_functions import WideFunctions
 from hasten.optimisations import discover, find
 from hasten.optimisations.base import Optimisation
 from hasten.records import Proof, Prove
@@ -91,7 +92,7 @@ def test_the_module_that_fails_is_kept_in_float32(fragile: int) -> None:
     for _ in range(fragile):
         proof = prove(made, value)
         assert not proof.passed, proof
-        (value,) = unit.remedies(value, proof)
+        value, *_ = unit.remedies(value, proof)
         unit.check(value)
         names = value["float32"]
     assert sorted(names) == [f"heads.{k}" for k in range(fragile)]
@@ -104,10 +105,81 @@ def test_three_modules_are_enough() -> None:
     assert find("amp-bf16").remedies({"float32": ["a", "b", "c"]}, refused) == ()
     assert find("amp-bf16").remedies({"float32": ["e"]}, refused) == ()
     whole = Proof("amp-bf16", "rounding", False, 1.0, 0.1, "weight", "")
-    assert find("amp-bf16").remedies(True, whole) == ()
+    assert find("amp-bf16").remedies(True, whole) == ({"functions": "float32"},)
+    assert find("amp-bf16").remedies({"functions": "float32"}, whole) == ()
 
 
-@pytest.mark.parametrize("value", [{}, {"float32": []}, {"float32": "a"}, {"float32": [1]}])
+class Half(torch.autograd.Function):
+    """What comes out of a function; its gradient is right where that was float32."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.narrow = x.dtype != torch.float32
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * (1.5 if ctx.narrow else 1.0)
+
+
+class OwnLoss(nn.Module):
+    """Returns a loss of its own, whose logarithm goes wrong in a reduced format."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 32))
+        self.head = nn.Parameter(torch.randn(32, 4) / 8)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        logs = Half.apply((self.net(x) @ self.head).log_softmax(-1))
+        return -logs.gather(1, y[:, None]).mean()
+
+
+def test_the_loss_inside_of_a_model_is_kept_in_float32() -> None:
+    torch.manual_seed(0)
+    model = OwnLoss()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    x, y = torch.randn(64, 16), torch.randint(0, 4, (64,))
+
+    def iterate() -> None:
+        optimizer.zero_grad()
+        model(x, y).backward()
+        optimizer.step()
+
+    made, unit = Script([model], [optimizer], iterate), find("amp-bf16")
+    refused = prove(made, True)
+    assert not refused.passed, refused
+    *_, functions = unit.remedies(True, refused)
+    assert not prove(made, {"float32": ["net"]}).passed, "a layer in float32 doesn't help here"
+    unit.check(functions)
+    assert functions == {"functions": "float32"}
+    passed = prove(made, functions)
+    assert passed.passed and passed.numerics == "rounding", passed
+    assert made.roots[0]._wide is None, "afterwards nothing is kept"
+
+
+def test_functions_that_lose_digits_run_in_float32() -> None:
+    x, w = torch.randn(8, 16), torch.randn(16, 16)
+    functions: list[Any] = [
+        lambda h: h.softmax(-1), lambda h: nn.functional.softmax(h, dim=-1), lambda h: h.exp(),
+        lambda h: h.abs() ** 0.5, lambda h: torch.logsumexp(h, -1), lambda h: h.sum(),
+        lambda h: nn.functional.mse_loss(h, torch.zeros_like(h)), lambda h: h.mean(),
+        lambda h: nn.functional.layer_norm(h, (16,)),
+    ]  # fmt: skip
+    for function in functions:
+        with torch.autocast("cpu", torch.bfloat16), WideFunctions("cpu"):
+            product = x @ w
+            found = function(product)
+        assert (product.dtype, found.dtype) == (torch.bfloat16, torch.float32)
+        assert torch.equal(found, function(product.float()))
+    with WideFunctions("cpu"):
+        assert (x.bfloat16() + 1).dtype == torch.bfloat16, "others stay as they are"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{}, {"float32": []}, {"float32": "a"}, {"float32": [1]}, {"functions": True}, "float32"],
+)
 def test_values_that_a_plan_may_not_hold(value: Any) -> None:
     for name in ("amp-bf16", "amp-fp16"):
         with pytest.raises(ValueError):
@@ -123,6 +195,9 @@ def test_kept_modules_are_neither_pickled_nor_compiled() -> None:
     assert copy[1]._compiled_call_impl is None
     root.compile({"backend": "eager"})
     assert not root.compiled, "dynamo would not see what is kept"
+    root.autocast("bfloat16", functions=True)
+    root.compile({"backend": "eager"})
+    assert not root.compiled
     root.autocast(None)
     assert made.models[0].last._compiled_call_impl is None
 
@@ -183,7 +258,8 @@ def test_the_parts_of_a_bundle() -> None:
     bundle = Bundle(((threads, 2), (amp, True)))
     refused = answered(proofs.refusal(bundle, bundle.setting), [{"amp-bf16": True}], asked)
     assert refused == "amp-bf16: too far"
-    assert proofs.remedies(bundle, bundle.setting) == [(amp, {"float32": ["head"]})]
+    remedies = [{"float32": ["head"]}, {"functions": "float32"}]
+    assert proofs.remedies(bundle, bundle.setting) == [(amp, value) for value in remedies]
 
 
 def test_proofs_are_told_how_long_they_may_take_and_compiling_is_apart() -> None:

@@ -72,11 +72,13 @@ class RootSeam(Protocol):
 
     name: str
 
-    def autocast(self, dtype: str | None, keep: Sequence[str] = ()) -> None:
+    def autocast(
+        self, dtype: str | None, keep: Sequence[str] = (), functions: bool = False
+    ) -> None:
         """Run calls under autocast with this dtype; None: as the script has it.
 
         "bfloat16" or "float16"; "float32" turns off the autocast that the script is in. Modules
-        that `keep` names stay in float32.
+        that `keep` names stay in float32, and with `functions` losses, softmax, sums and the like.
         """
 
     def channels_last(self, on: bool) -> None:

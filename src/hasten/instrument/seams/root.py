@@ -9,6 +9,7 @@ the mode in which it was seen training) are redirected; validation runs as the s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -19,6 +20,7 @@ from hasten.instrument.seams.kept import KeptModules
 from hasten.instrument.seams.layout import Layout, to_channels_last, to_contiguous
 from hasten.instrument.seams.placement import move_module, to_device
 from hasten.instrument.seams.splitting import Splitting
+from hasten.instrument.seams.wide_functions import WideFunctions
 
 Call = Callable[..., Any]
 #: Sees one redirected call: (root, run, args, kwargs) -> the result of run(*args, **kwargs).
@@ -56,6 +58,7 @@ class Root:
         self._autocast: torch.dtype | None = None
         self._layout = Layout(module)
         self._kept = KeptModules(module, self.name)
+        self._wide: WideFunctions | None = None
         self.splitting = Splitting(module)
         self.blocks = Blocks(module)
         self._own_dtypes: dict[str, torch.dtype] = {}  # of outputs under the script's autocast
@@ -99,15 +102,18 @@ class Root:
 
     # --- what optimisations speak to ------------------------------------------------------
 
-    def autocast(self, dtype: str | None, keep: Sequence[str] = ()) -> None:
+    def autocast(
+        self, dtype: str | None, keep: Sequence[str] = (), functions: bool = False
+    ) -> None:
         """Run calls under autocast with this dtype; None: as the script has it.
 
         "bfloat16" or "float16"; "float32" turns off the autocast that the script is in.
-        Modules that `keep` names stay in float32; calls are then not compiled, since dynamo
-        would not see that.
+        Modules that `keep` names stay in float32, and with `functions` losses, softmax, sums and
+        the like; calls are then not compiled, since dynamo would not see that.
         """
         self._autocast = getattr(torch, dtype) if dtype else None
         self._kept.set(keep if dtype else (), self._device)
+        self._wide = WideFunctions(self._device) if dtype and functions else None
         self._changed()
 
     def place(self, device: str | None) -> None:
@@ -127,7 +133,7 @@ class Root:
 
         A compiled form is kept, so that going back to it costs nothing.
         """
-        if options is None or self._kept:
+        if options is None or self._kept or self._wide is not None:
             self._run = self._eager
         else:
             key = repr(sorted(options.items()))
@@ -184,7 +190,7 @@ class Root:
             return result
         if self._autocast is torch.float32:
             return self._without_autocast(args, kwargs)
-        with torch.autocast(self._device, dtype=self._autocast):
+        with torch.autocast(self._device, dtype=self._autocast), self._wide or nullcontext():
             result = self._forward(*args, **kwargs)
         if self.reduced_calls == 0:
             self.reduced_calls += self._run is not self._eager or _has_cast(result)

@@ -1,8 +1,8 @@
 """What the units have in common that run the model under autocast in a reduced format.
 
-Their values are `true`, or modules that are kept in float32: where a proof refuses a reduced format
-it names the parameter with the worst error, and keeping the module that holds it in float32 is the
-first thing that a user would try by hand.
+Their values are `true`, or what is kept in float32. Where a proof refuses a reduced format it names
+the parameter with the worst error: the module that holds it is the first thing that a user would
+keep in float32 by hand, and the loss, softmax and sums inside of the model the second.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import ClassVar
 from hasten.optimisations.base import Numerics, Optimisation, Seams
 from hasten.records import Profile, Proof, Value
 
-_KEY = "float32"
+_KEY, _FUNCTIONS = "float32", "functions"
 _MOST = 3  # modules that are kept; a model that needs more is left as it is
 
 
@@ -39,7 +39,7 @@ class Reduced(Optimisation):
     def enable(self, seams: Seams, value: Value) -> None:
         """Autocast from the next call on."""
         for root in seams.roots:
-            root.autocast(self.dtype, keep=_kept(value))
+            root.autocast(self.dtype, keep=_kept(value), functions=_wide(value))
 
     def disable(self, seams: Seams) -> None:
         """Calls run in the script's own precision."""
@@ -55,24 +55,32 @@ class Reduced(Optimisation):
         return None
 
     def remedies(self, value: Value, proof: Proof) -> tuple[Value, ...]:
-        """A value that also keeps the module with the worst error in float32, or none."""
+        """The module with the worst error in float32 as well; then losses, softmax and sums."""
         module, _, _ = proof.worst.partition(" (")[0].rpartition(".")
         names = _kept(value)
-        if not module or module in names or len(names) >= _MOST:
-            return ()
-        return ({_KEY: [*names, module]},)
+        found: list[Value] = []
+        if module and module not in names and len(names) < _MOST and not _wide(value):
+            found.append({_KEY: [*names, module]})
+        if value is True:
+            found.append({_FUNCTIONS: "float32"})
+        return tuple(found)
 
     def check(self, value: Value) -> None:
-        """`true`, or modules that are kept in float32."""
-        if value is True:
+        """`true`, or what is kept in float32."""
+        if value is True or value == {_FUNCTIONS: "float32"}:
             return
-        expected = 'true, or a table such as { float32 = ["head"] }'
-        if not isinstance(value, dict) or set(value) != {_KEY} or not isinstance(value[_KEY], list):
-            raise ValueError(expected)
-        if not value[_KEY] or not all(isinstance(n, str) and n for n in value[_KEY]):
-            raise ValueError(expected)
+        names = value.get(_KEY) if isinstance(value, dict) and set(value) == {_KEY} else None
+        if not (isinstance(names, list) and names and all(isinstance(n, str) and n for n in names)):
+            raise ValueError(
+                'true, or a table such as { float32 = ["head"] } or { functions = "float32" }'
+            )
 
 
 def _kept(value: Value) -> tuple[str, ...]:
     """The modules that a value keeps in float32."""
-    return tuple(value[_KEY]) if isinstance(value, dict) else ()
+    return tuple(value.get(_KEY, ())) if isinstance(value, dict) else ()
+
+
+def _wide(value: Value) -> bool:
+    """Whether a value keeps the functions that lose digits in float32."""
+    return isinstance(value, dict) and _FUNCTIONS in value

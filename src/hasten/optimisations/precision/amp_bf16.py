@@ -16,7 +16,8 @@ When it helps
 Numerics
     Class `rounding`. bfloat16 keeps float32's range with 8 bits of precision, so no loss scaling
     is needed. The gradient's error against float32 is measured on the model itself. Where it is too
-    large, the module with the largest error is tried in float32 (`{ float32 = ["head"] }`).
+    large, the module with the largest error is tried in float32 (`{ float32 = ["head"] }`), then
+    losses, softmax and sums inside of the model (`{ functions = "float32" }`).
 
 Example
     with torch.autocast("cuda", dtype=torch.bfloat16):
