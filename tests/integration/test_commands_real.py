@@ -76,6 +76,13 @@ def test_the_installed_command() -> None:
     assert out.startswith("hasten ")
 
 
+def test_modules_in_the_current_folder_are_not_for_us(tmp_path: Path) -> None:
+    for name in ("click", "json", "psutil"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('not mine')\n")
+    result = call("env", cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
 def test_a_closed_pipe_is_no_traceback(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)

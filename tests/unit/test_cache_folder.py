@@ -11,7 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from hasten.commands.cache import command, human
+from hasten.errors import HastenError
 from hasten.instrument import cache_folder
+from hasten.instrument.launch import ChildDescription, environment
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -33,6 +35,31 @@ def test_where_it_is(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache_folder.folder() == cache
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     assert cache_folder.folder() == Path.home() / ".cache" / "hasten" / "items"
+
+
+def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container, under a number that /etc/passwd doesn't know."""
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    assert cache_folder.entries() == []
+    with pytest.raises(OSError, match="no home folder"):
+        cache_folder.claim("a", "pictures", 1)
+    with pytest.raises(HastenError, match="set XDG_CACHE_HOME"):
+        CliRunner().invoke(command, catch_exceptions=False, standalone_mode=False)
+    assert not {"TORCHINDUCTOR_CACHE_DIR"} & set(environment(ChildDescription("serve"), {}))
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then compiled code goes where torch puts it by itself, in a trial to its scratch."""
+    (tmp_path / "cache").write_text("no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    own = {"TORCHINDUCTOR_CACHE_DIR": "/own"}
+    assert "TORCHINDUCTOR_CACHE_DIR" not in environment(ChildDescription("serve"), own)
+    assert environment(ChildDescription("run"), own)["TORCHINDUCTOR_CACHE_DIR"] == "/own"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "new"))
+    kept = str(tmp_path / "new" / "hasten" / "inductor")
+    assert environment(ChildDescription("serve"), own)["TORCHINDUCTOR_CACHE_DIR"] == kept
+    assert not (tmp_path / "new").exists()
 
 
 def test_listed_and_cleared(cache: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,7 +18,9 @@ from hasten.commands import main, run, script
 from hasten.commands.program import COMMANDS
 from hasten.errors import HastenError
 from hasten.plan import Plan, dump, load, machine_fingerprint
-from hasten.records import Outcome
+from hasten.records import Failed, Outcome
+from hasten.tuning.driver import unwatched
+from hasten.tuning.shields import choose_shield
 
 Make = Callable[..., Outcome]
 
@@ -278,6 +281,41 @@ def test_a_syntax_error_is_shown_as_python_shows_it(
     assert 'File "bad.py", line 2' in result.err
     assert "SyntaxError" in result.err
     assert result.err.splitlines()[-1] == "hasten: bad.py has a syntax error"
+
+
+@pytest.mark.parametrize("form", [["train.py"], ["-m", "train"]])
+@pytest.mark.parametrize("command", [["diagnose"], ["tune"], ["batch"], ["run", "--watch"]])
+def test_a_module_of_the_users_that_is_called_hasten(
+    call: Call, folder: Path, played: Played, command: list[str], form: list[str]
+) -> None:
+    """Both would have one name in the script's process."""
+    (folder / "hasten.py").write_text("")
+    result = call(*command, *form)
+    assert result.status == 2
+    assert result.line.startswith("hasten: hasten.py has the name of hasten itself")
+
+
+def test_a_checkout_beside_the_script_is_no_such_module(folder: Path) -> None:
+    (folder / "hasten" / "src").mkdir(parents=True)
+    script.check_name(("train.py",))
+    script.check_name((str(Path(hasten.__file__).parent.parent / "train.py"),))
+
+
+def test_no_place_for_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "gettempdir", full)
+    with pytest.raises(HastenError, match="make room, or set TMPDIR") as caught:
+        choose_shield("auto")
+    assert caught.value.exit_code == 3
+
+
+def test_what_hasten_itself_could_not_do_is_one_line() -> None:
+    """Not the whole record, with all lines of a traceback in it."""
+    error = unwatched(Failed("internal", "KeyError: 'x'", "Traceback ...\n", {}, 3))
+    assert (str(error), error.exit_code) == ("the script could not be watched: KeyError: 'x'", 3)
+    assert error.detail == "Traceback ...\n"
 
 
 def test_null_bytes(call: Call, folder: Path, played: Played) -> None:

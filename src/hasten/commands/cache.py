@@ -26,6 +26,8 @@ def command(clear: bool) -> None:
     """
     from hasten.instrument import cache_folder
 
+    if cache_folder.base() is None:
+        raise HastenError("there is no home folder to keep anything in: set XDG_CACHE_HOME")
     if not clear:
         click.echo(_listing(cache_folder.entries(), str(cache_folder.folder())), nl=False)
         return

@@ -68,18 +68,23 @@ def command(
     in order, what is found stays on, and the plan is saved for the next time. Only what keeps the
     same bits is tried, unless --allow rounding is given.
     """
+    from hasten.commands.script import check_name
+
     arguments = script_arguments(module, argv)
     _check_there(arguments)
     if tune:
+        check_name(arguments)
         request = {"budget": budget, "classes": ["exact", *allow], "item_seeds": item_seeds}
         become(arguments, _tuning_environment(arguments, plan_path, request, watch or force))
     if item_seeds:
         raise click.UsageError("--item-seeds goes with --tune: otherwise the plan says it")
     if watch:
+        check_name(arguments)
         become(arguments, _environment({}, {}, watch=True))
     plan = _find_plan(plan_path, arguments)
     if plan is None or not (plan.setting or plan.item_seeds):
         become(arguments, os.environ)
+    check_name(arguments)
     _check_machine(plan, force)
     become(
         arguments,

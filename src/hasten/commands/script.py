@@ -13,18 +13,42 @@ from collections.abc import Iterable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
+import hasten
 from hasten.errors import HastenError
+
+_OURS = str(hasten.__file__)
 
 
 def check(argv: tuple[str, ...]) -> None:
-    """Make sure that there is a script, and that it is Python.
+    """Make sure that there is a script, that it is Python, and that hasten can start beside it.
 
     Raises:
-        HastenError: there is none, or it has a syntax error (in the detail, as Python shows it).
+        HastenError: there is none, it has a syntax error (in the detail, as Python shows it), or
+            a module of its own is called hasten.
     """
     path = find(argv)
     if path is not None:
         _check_syntax(path)
+    check_name(argv)
+
+
+def check_name(argv: tuple[str, ...]) -> None:
+    """Make sure that the script has no module of its own that is called hasten.
+
+    In the script's process there is one module of each name, and it would be ours.
+
+    Raises:
+        HastenError: it has.
+    """
+    path = Path.cwd() if argv[0] == "-m" else Path(argv[0]).resolve()
+    beside = path if path.is_dir() else path.parent
+    spec = importlib.machinery.PathFinder.find_spec("hasten", [str(beside)])
+    if spec is None or spec.origin is None or Path(spec.origin).samefile(_OURS):
+        return
+    raise HastenError(
+        f"{os.path.relpath(spec.origin)} has the name of hasten itself, so the script would import "
+        "the wrong one of the two: rename it"
+    )
 
 
 def find(argv: tuple[str, ...]) -> Path | None:

@@ -7,6 +7,7 @@ is locked through the second; the kernel lets go of the lock with the last proce
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -24,12 +25,25 @@ except ImportError:  # not on Windows
 _SHARE = 0.25  # of what is free on the disk may be used, all entries together
 
 
-def folder() -> Path:
-    """Where kept items are; need not exist."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
+def base() -> Path | None:
+    """hasten's folder for what is kept between runs; None where the user has no home."""
+    root = os.environ.get("XDG_CACHE_HOME", "")
     # A relative path is to be ignored, says the XDG base directory specification.
-    root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
-    return root / "hasten" / "items"
+    if not os.path.isabs(root):
+        root = os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(root) / "hasten" if os.path.isabs(root) else None
+
+
+def folder() -> Path:
+    """Where kept items are; need not exist.
+
+    Raises:
+        FileNotFoundError: there is no place for them.
+    """
+    root = base()
+    if root is None:  # a container's user without an entry in /etc/passwd
+        raise FileNotFoundError(errno.ENOENT, "no home folder, and XDG_CACHE_HOME is not set")
+    return root / "items"
 
 
 @dataclass(frozen=True)
@@ -53,6 +67,8 @@ class Entry:
 
 def entries(where: Path | None = None) -> list[Entry]:
     """All entries, the one used last first."""
+    if where is None and base() is None:
+        return []
     found = []
     for path in sorted((where or folder()).glob("*.items")):
         about = path.with_suffix(".json")

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hasten.instrument import cache_folder
 from hasten.optimisations import discover
 from hasten.records import Setting
 
@@ -49,15 +50,18 @@ class ChildDescription:
     item_seeds: bool = False
 
 
-def cache_folder() -> Path:
-    """hasten's folder for what is kept between runs: compiled code above all."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "hasten"
+def compiled_code() -> Path | None:
+    """Where code is kept that trials have compiled, so that the real run starts warm.
 
-
-def compiled_code() -> Path:
-    """Where code is kept that trials have compiled, so that the real run starts warm."""
-    return cache_folder() / "inductor"
+    None where nothing can be kept: no home folder, or one that can't be written.
+    """
+    base = cache_folder.base()
+    if base is None:
+        return None
+    folder = there = base / "inductor"
+    while not there.exists():
+        there = there.parent
+    return folder if there.is_dir() and os.access(there, os.W_OK | os.X_OK) else None
 
 
 def environment(description: ChildDescription, env: Mapping[str, str]) -> dict[str, str]:
@@ -72,10 +76,11 @@ def environment(description: ChildDescription, env: Mapping[str, str]) -> dict[s
     changed["HASTEN_CHILD"] = json.dumps(asdict(description))
     # One compile cache for tuning and for the real run, so that the plan starts warm. A trial
     # may be killed in the middle of a compilation, so it never writes into a folder of the user's.
-    own = str(compiled_code())
+    own = compiled_code()
     if description.mode == "serve":
-        changed["TORCHINDUCTOR_CACHE_DIR"] = own
-    changed.setdefault("TORCHINDUCTOR_CACHE_DIR", own)
+        changed.pop("TORCHINDUCTOR_CACHE_DIR", None)
+    if own is not None:
+        changed.setdefault("TORCHINDUCTOR_CACHE_DIR", str(own))
     return changed
 
 

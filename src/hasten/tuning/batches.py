@@ -14,7 +14,7 @@ from hasten.records import LoaderFacts, Profile, Setting, Watch
 from hasten.tuning import batch_option, leftovers
 from hasten.tuning.batch_records import BatchRequest, Measured, Point
 from hasten.tuning.batch_turns import Turns
-from hasten.tuning.driver import before_training
+from hasten.tuning.driver import before_training, unwatched
 from hasten.tuning.fitting import savings
 from hasten.tuning.memory_model import fit, taken
 from hasten.tuning.noise_scale import noise_scale
@@ -99,7 +99,7 @@ class Batches:
             watch = Watch(_WATCHED, self.request.budget * _EACH)
             profile = child.ask(watch, self.request.timeout)
             if not isinstance(profile, Profile):
-                raise HastenError(f"the script could not be watched: {profile}", 3)
+                raise unwatched(profile)
             loader = sizable(profile)
             self._begin(profile, loader, shield)
             used = child.ask(self._command(loader.batch_size or 1, profile), self._patience())

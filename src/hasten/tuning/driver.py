@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from hasten.errors import HastenError
+from hasten.errors import HastenError, brief
 from hasten.instrument.shield.launch import ShieldMode
 from hasten.optimisations import compiles
 from hasten.records import BlockDone, Failed, Profile, Prove, RunBlock, Setting, Watch
@@ -94,7 +94,7 @@ class Driver:
                 return self.watch(passed // 2, seconds)  # a short script: once more, for less
             raise before_training(gone, self.timeout, self.repeat) from None
         if not isinstance(answer, Profile):
-            raise HastenError(f"the script could not be watched: {answer}", 3)
+            raise unwatched(answer)
         self._usual = max(answer.iteration_seconds)
         self._finite = answer.loss is None or math.isfinite(answer.loss)
         self._running[-1].iterations = len(answer.iteration_seconds)
@@ -250,6 +250,15 @@ def before_training(gone: Gone, timeout: float, repeat: bool = False) -> HastenE
         else ("no backward pass was seen in it")
     )
     return HastenError(f"the script ended without training: {why}", detail=gone.tail)
+
+
+def unwatched(answer: Answer) -> HastenError:
+    """The one line for a trial that can't go on for a reason of hasten's own."""
+    if isinstance(answer, Failed):
+        return HastenError(
+            f"the script could not be watched: {brief(answer.message)}", 3, answer.traceback
+        )
+    return HastenError(f"the script could not be watched: {answer}", 3)
 
 
 def too_few(count: int, repeated: bool) -> str:

@@ -10,4 +10,6 @@ from hasten.tuning import compile_cache
 def sweep() -> None:
     """Remove it; once, before the first child of a session."""
     scratch.sweep()
-    compile_cache.sweep(str(compiled_code()))
+    code = compiled_code()
+    if code is not None:
+        compile_cache.sweep(str(code))

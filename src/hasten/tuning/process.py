@@ -92,8 +92,7 @@ class Child:
             item_seeds=self.item_seeds,
         )
         env = launching.environment(description, {**os.environ, **tracker_environment()})
-        keep = self._keep = env["TORCHINDUCTOR_CACHE_DIR"]
-        os.makedirs(keep, exist_ok=True)
+        keep = self._keep = env.get("TORCHINDUCTOR_CACHE_DIR", "")
         try:
             self._process = shield.launch(
                 [sys.executable, *self.argv],
@@ -101,7 +100,7 @@ class Child:
                 cwd=self.cwd,
                 mode=self.mode,
                 pass_fds=(theirs.fileno(),),
-                keep=(keep,),
+                keep=(keep,) if keep else (),
                 stdout=self._errors.fileno(),
                 stderr=self._errors.fileno(),
             )
