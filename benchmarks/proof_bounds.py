@@ -45,6 +45,14 @@ from hasten.verification import Followed
 HONEST = {
     **SETTINGS,
     "compile": ({"compile": EAGER_STREAM}, "model"),
+    "channels-last": ({"channels-last": True}, "both"),
+    "compiled-optimizer": ({"compiled-optimizer": True}, "optimizer"),
+}
+#: Kinds for which a setting is no setting: they have no convolution, or torch refuses.
+ELSEWHERE = {
+    "channels-last": set(KINDS) - {"cnn", "resnet", "vit", "gan", "unet"},
+    "fused": {"sparse-bag"},
+    "compiled-optimizer": {"sparse-bag"},
 }
 Trial = Callable[[str, int], Proof]
 #: Faults of an optimizer: the kinds are optimizers, and what has to be said.
@@ -66,7 +74,7 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=20)
     every = [*KINDS, "sgd", "momentum", "adamw", "loop"]
     parser.add_argument("--kinds", default=",".join(every))
-    cases = [*SETTINGS, *BROKEN, *STEPS, *COUNTED]
+    cases = [*HONEST, *BROKEN, *STEPS, *COUNTED]
     parser.add_argument("--cases", default=",".join(cases))
     parser.add_argument("--lines", type=Path, required=True)
     parser.add_argument("--table", action="store_true")
@@ -99,7 +107,7 @@ def _trials(kind: str, case: str) -> Iterator[tuple[str, str | None, Trial]]:
         yield from _other_trials(kind, case)
     elif kind not in KINDS:
         return
-    elif case in HONEST and (kind, case) != ("sparse-bag", "fused"):
+    elif case in HONEST and kind not in ELSEWHERE.get(case, ()):
         yield case, None, lambda k, seed: prove_honest(k, seed, *HONEST[case], "rounding")
     elif case in BROKEN and applies(case, kind):
         for precision, setting in PRECISIONS.items():

@@ -83,8 +83,11 @@ class Script:
         for root in self.roots:
             root.autocast(setting.get("amp-bf16"))
             root.compile(setting.get("compile"))
+            root.channels_last(setting.get("channels-last", False))
         for handle in self.handles:
             handle.implementation(setting.get("fused-optimizer"))
+            handle.compile(setting.get("compiled-optimizer", False))
+            handle.realign()
         torch.set_num_threads(setting.get("threads", 1))
 
 
