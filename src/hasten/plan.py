@@ -58,6 +58,7 @@ class Plan:
         hasten: the version that wrote it.
         created: when, in UTC.
         item_seeds: what is random in an item comes from seed, epoch and index.
+        verified: losses of runs from several seeds, in short; empty when there were none.
     """
 
     script: str
@@ -70,6 +71,7 @@ class Plan:
     created: str = field(default_factory=_now)
     schema: int = SCHEMA
     item_seeds: bool = False
+    verified: dict[str, Any] = field(default_factory=dict)
 
 
 class Difference(NamedTuple):
@@ -179,6 +181,7 @@ def _plan(document: dict[str, Any], path: Path) -> Plan:
         hasten=str(made.get("hasten", "")),
         created=str(made.get("created", "")),
         item_seeds=_switch(document, "item_seeds"),
+        verified=dict(_table(document, "verified")),
     )
 
 
@@ -302,6 +305,11 @@ def _document(plan: Plan) -> tomlkit.TOMLDocument:
     document.add("settings", _settings(plan))
     if plan.confirmed is not None:
         document.add("confirmed", _confirmed(plan.confirmed))
+    if plan.verified:
+        verified = tomlkit.table()
+        verified.comment("losses with and without the plan, from several seeds")
+        verified.update(plan.verified)
+        document.add("verified", verified)
     fingerprint = tomlkit.table()
     fingerprint.comment("what the plan was made on")
     fingerprint.update(plan.fingerprint)

@@ -14,6 +14,7 @@ from hasten.records import Outcome, Profile
 from hasten.tuning import curves
 from hasten.tuning.curves import Room, objections
 from hasten.tuning.listener import Listener
+from hasten.tuning.plans import make_plan
 from hasten.tuning.session import Session, TuneRequest
 from hasten.tuning.verifying import Verifying, VerifyRequest, _Run
 from hasten.verification import Counted, Followed, Judged, Verification
@@ -148,6 +149,10 @@ def test_a_plan_that_learns_less_is_dropped(
     assert 20 <= (asked[0].iterations or 0) <= 200
     assert bool(outcome.setting) is kept
     assert (note in " ".join(outcome.notes)) if note else not outcome.notes
+    if isinstance(answer, Verification):
+        plan = make_plan(("train.py",), outcome)
+        assert plan.verified["final_loss"] == answer.judged[0].verdict
+        assert plan.verified["iterations"] == 60 and plan.verified["final_loss_margin"] == 0.05
     assert outcome.verified is (answer if isinstance(answer, Verification) else None)
 
 
