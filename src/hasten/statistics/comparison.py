@@ -19,6 +19,8 @@ TYPICAL_MEMBERS = 16
 DISTANCES = 1e-4 * 1.3 ** np.arange(40)
 # An interval may lack an eighth of the pairs where one is asked for after each of them.
 RECENT = 8
+# Pairs that must agree before they count for anything.
+_FEW = 4
 # Reference blocks to have seen in a family before their noise is relied on.
 ENOUGH_REFERENCES = 16
 
@@ -187,6 +189,18 @@ class Comparison:
         low, high = self._interval.low, self._interval.high
         estimate = math.exp(_hodges_lehmann(np.array(self._log_ratios)))
         return Interval(min(max(estimate, low), high), low, high)
+
+    def errors_above(self) -> float:
+        """How many standard errors the mean log ratio is above 0; 0 before the fourth pair.
+
+        For deciding what to look at next: looked at again and again it proves nothing. The spread
+        is at least what reference blocks differ by, since few pairs may agree by chance.
+        """
+        if self.pairs < _FEW:
+            return 0.0
+        ratios = np.array(self._log_ratios)
+        spread = max(float(ratios.std(ddof=1)), 0.0 if self._noise is None else self._noise[0])
+        return float(ratios.mean()) / max(spread, 1e-12) * math.sqrt(self.pairs)
 
     def verdict(self) -> Verdict | None:
         """The verdict as it stands; `None` while undecided and worth going on.

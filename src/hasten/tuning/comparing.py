@@ -24,6 +24,12 @@ _MANY = 10_000  # pairs: until the verdict or the end of time
 _MUCH_SLOWER = 4.0  # a block that takes so much longer than usual is cut short
 _CRAWLS = 8.0  # times the slowest watched iteration, after the warm-up: no pair is needed
 
+_ERRORS = 2.5  # standard errors above 1 of what is likely to be faster
+_KNOWN = 6  # pairs after which an interval tells how it will go on
+_INTERVAL = 4.5  # half the width of an interval, in standard errors
+_LEAST = 8  # pairs that a verdict takes, however clear
+_USUAL_NOISE = 0.05
+
 #: What a search may ask for, and what it is answered. `Fresh`: the child had to be replaced for
 #: no fault of the setting, and what was in progress is void.
 Command = RunBlock | Prove | Follow
@@ -216,6 +222,25 @@ class Race:
         if ratio.high == ratio.low:
             return math.inf
         return abs(math.log(ratio.ratio)) / (0.5 * math.log(ratio.high / ratio.low))
+
+    @property
+    def likely(self) -> bool:
+        """Faster by several standard errors, which is no verdict yet."""
+        return self._comparison is not None and self._comparison.errors_above() >= _ERRORS
+
+    def pairs_left(self, gain: float) -> float:
+        """About how many more pairs a verdict takes.
+
+        Args:
+            gain: what the logarithm of the ratio is thought to be.
+        """
+        pairs, nearness = self.result.pairs, self.nearness
+        if nearness and pairs >= _KNOWN:  # intervals narrow with the root of the pairs
+            needed = pairs / nearness**2
+        else:
+            noise = self._bench.family.noise or _USUAL_NOISE
+            needed = (_INTERVAL * noise / max(abs(gain), 1e-3)) ** 2
+        return max(1.0, max(needed, _LEAST) - pairs)
 
     def turns(self, pairs: int, seconds: float, decided: bool = True) -> Steps:
         """Run up to `pairs` more pairs of blocks, for at most about `seconds` of measuring.

@@ -32,7 +32,8 @@ class Confirmed:
     """What the two siblings showed.
 
     `ratio` counts the start of each epoch as well; `problem` says why there is none. `broken` says
-    what the plan changes of the training, a line for each, over `counted` iterations.
+    what the plan changes of the training, a line for each, over `counted` iterations. `sure`: the
+    search had a verdict.
     """
 
     ratio: Ratio | None
@@ -40,6 +41,7 @@ class Confirmed:
     problem: str = ""
     broken: tuple[str, ...] = ()
     counted: int = 0
+    sure: bool = True
 
     @property
     def worth_it(self) -> bool:
@@ -52,7 +54,8 @@ class Confirmed:
             return False
         if self.verdict in (Verdict.SLOWER, Verdict.NO_DIFFERENCE):
             return False
-        return self.verdict is Verdict.FASTER or self.ratio.ratio >= WORTH_IT
+        seems = self.sure and self.ratio.ratio >= WORTH_IT
+        return self.verdict is Verdict.FASTER or seems
 
 
 class _Single(Family):
@@ -71,13 +74,17 @@ class Confirmation:
     """Baseline against plan; what is known stays known when it is cut off."""
 
     def __init__(
-        self, bench: Bench, plan: Setting, progress: Callable[[Ratio | None, int], None]
+        self,
+        bench: Bench,
+        plan: Setting,
+        progress: Callable[[Ratio | None, int], None],
+        sure: bool = True,
     ) -> None:
         family = _Single(noise=new_family(bench.profile).noise)
         bench = replace(bench, family=family, process_of=whole)
         self._race = Race(bench, {}, plan, progress)
         self._clock = bench.clock
-        self._plan = plan
+        self._plan, self._sure = plan, sure
         self._losses: dict[bool, list[tuple[int, float]]] = {False: [], True: []}
         self._memory = {False: 0, True: 0}
         self._broken: tuple[str, ...] = ()
@@ -168,4 +175,4 @@ class Confirmation:
         if compared.ratio is None:
             return None
         verdict = compared.verdict or Verdict.CANNOT_TELL
-        return Confirmed(compared.ratio, verdict, "", self._broken, self._counted)
+        return Confirmed(compared.ratio, verdict, "", self._broken, self._counted, self._sure)

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from dataclasses import dataclass, field
 
 from hasten.environment import Environment
 from hasten.optimisations import Optimisation, compiles, discover, excluded
 from hasten.records import Outcome, Ratio, Setting, Tried, Value
 from hasten.statistics import Verdict
-from hasten.tuning.candidates import Candidate, Scope, collect, together, without_free_data
+from hasten.tuning import stacks
+from hasten.tuning.candidates import Candidate, Scope, collect, without_free_data
 from hasten.tuning.comparing import (
     Answer,
     Bench,
@@ -26,11 +26,13 @@ from hasten.tuning.comparing import (
     Race,
     Steps,
 )
+from hasten.tuning.found import Found
 from hasten.tuning.listener import Listener
 from hasten.tuning.proving import Proofs, exact_ones_proven
-from hasten.tuning.trial import WORTH_IT, Bundle, Trial, changes, row
+from hasten.tuning.trial import WORTH_IT, Trial, changes, row
 
 _FIRST_SHARE = 0.6  # of the budget is for candidates by themselves
+_DATA_BOUND = 1.3  # times as fast without waiting for data: that is seen to first
 _LONG_COMPILE = 3.0  # seconds
 _LIKELY_SHARE = 0.3  # of the budget, at most, for what mostly helps
 _LOOK = 4  # pairs of blocks that every candidate gets, if that takes no more than ...
@@ -40,18 +42,6 @@ _CEILING_SECONDS = 0.08  # of the budget
 _PRUNE_SHARE = 0.1  # of the budget is kept for each part of a plan that may not be needed, ...
 _PRUNE_MOST = 0.4  # ... but not more
 _INTERACT = ("threads", "loader-workers")  # share the cores: tried again on top of a plan
-
-
-@dataclass
-class Found:
-    """What is known so far; right at any moment, since a search may be interrupted."""
-
-    setting: Setting = field(default_factory=dict)
-    tried: list[Tried] = field(default_factory=list)
-    data_free: Ratio | None = None
-    plan_ratio: float = 1.0  # of `setting` against the baseline, as measured so far
-    best: Setting = field(default_factory=dict)  # the best that is proven, adopted or not
-    best_ratio: float = 1.0
 
 
 class Search:
@@ -76,14 +66,17 @@ class Search:
             yield from self._ceiling()
             candidates = without_free_data(candidates, self.found.data_free, self._say_not)
         candidates.sort(key=lambda pair: pair[0].data_path)  # their limit is known
+        yield from self._data_first(candidates)
         yield from self._likely(candidates)
         rivals = self._rivals(candidates)
         while rivals:
-            winner = yield from self._round(rivals, first=not self.found.setting)
+            winner = yield from self._round(rivals, self._share())
             if winner is None:
                 break
             self._adopt(winner)
             rivals = self._rivals(candidates)
+        if not self.found.setting:
+            yield from self._unproven()
         yield from self._prune()
         for trial in self._trials:
             if not trial.told and trial is self._latest(trial.unit, trial.value):
@@ -113,6 +106,16 @@ class Search:
 
     # --- at once ---------------------------------------------------------------------------
 
+    def _data_first(self, candidates: list[Candidate]) -> Steps:
+        """Where the loop waits for data for long, all else is measured sooner without the wait."""
+        ceiling = self.found.data_free
+        if ceiling is None or ceiling.ratio < _DATA_BOUND:
+            return
+        rivals = [pair for pair in self._rivals(candidates) if pair[0].data_path]
+        winner = yield from self._round(rivals, _LIKELY_SHARE * self.bench.clock.left, short=True)
+        if winner is not None:
+            self._adopt(winner)
+
     def _likely(self, candidates: list[Candidate]) -> Steps:
         """What mostly helps, at once: a large gain is told soon, and all else is quicker on it.
 
@@ -127,6 +130,8 @@ class Search:
                 yield from self._turns(stack, _MORE, end - clock.spent)
                 if stack.race.result.pairs == pairs or (pairs and stack.ratio() < WORTH_IT):
                     break
+                if pairs >= _LOOK and clock.spent + stack.seconds_left(doubt=False) > end:
+                    break  # other candidates may gain more than this little
             if stack.won:
                 self._adopt(stack)
             block = stack.race.result.block
@@ -136,16 +141,10 @@ class Search:
             idle |= found_idle
 
     def _likely_stack(self, candidates: list[Candidate], idle: set[str]) -> Trial | None:
-        likely = (
-            (unit, value)
-            for unit, value in candidates
-            if unit.likely and unit.name not in idle and not self.proofs.objection(unit)
-        )
-        parts = together(likely, lambda part: part[0])
-        if len(parts) < 2:
+        bundle = stacks.likely(self._rivals(candidates), idle, self.proofs.objection)
+        if bundle is None:
             return None
-        bundle = Bundle(tuple(parts))
-        return self._trial(bundle, bundle.setting, {})
+        return self._trial(bundle, bundle.setting, self.found.setting)
 
     # --- one by one ------------------------------------------------------------------------
 
@@ -185,25 +184,30 @@ class Search:
         return [row(trial, numerics=self.proofs.numerics(trial.unit)) for trial in cut_off]
 
     def _round(
-        self, rivals: list[Candidate], first: bool
+        self, rivals: list[Candidate], seconds: float, short: bool = False
     ) -> Generator[Command, Answer, Trial | None]:
         """Race everything against the plan so far, until one is best beyond doubt.
 
         Each gets a look; then time goes to those that may be better than the best one proven.
+
+        Args:
+            rivals: what is raced.
+            seconds: for the round.
+            short: no more than that, even if nothing is found.
         """
         trials = [self._trial(unit, value, self.found.setting) for unit, value in rivals]
-        clock = self.bench.clock
-        end = clock.spent + self._share(first)
+        clock, first = self.bench.clock, not self.found.setting
+        end = clock.spent + seconds
         yield from self._looks(trials, end)
         while True:
             trials += self._remedied()
             trials += self._stack(trials)
-            best = max((t for t in trials if t.won), key=Trial.ratio, default=None)
+            best = max((t for t in trials if t.won), key=Trial.worth, default=None)
             left = [t for t in trials if t.race.open and t.may_beat(best, self._limit(t))]
             if not first:  # time is better used for knowing what of the plan is needed
                 left = [trial for trial in left if trial.promising]
             # With nothing to build on, the time that was kept for it is better used here.
-            rest = clock.left if first and best is None else end - clock.spent
+            rest = clock.left if first and not short and best is None else end - clock.spent
             if not left or rest <= 0.0:
                 return best
             trial = max(left, key=Trial.promise)
@@ -212,9 +216,9 @@ class Search:
             if trial.race.result.pairs == pairs and trial.race.open:
                 return best  # what is left is too short for one more pair
 
-    def _share(self, first: bool) -> float:
+    def _share(self) -> float:
         """Seconds for a round."""
-        if first:
+        if not self.found.setting:
             return self.bench.clock.left * _FIRST_SHARE
         return max(0.0, self.bench.clock.left - self._kept())
 
@@ -251,13 +255,14 @@ class Search:
         if trial.race.result.pairs == 0 and compiles(trial.race.candidate):
             self.listener.compiling(" + ".join(trial.race.candidate))
         yield from trial.race.turns(pairs, seconds)
-        if not trial.race.open:
+        if not trial.race.open or trial.leads():
             yield from self._decided(trial)
 
     def _decided(self, trial: Trial) -> Steps:
-        """A verdict: what is faster has to pass its proof."""
+        """A verdict, or as good as one: what is faster has to pass its proof."""
         compared, refused = trial.race.result, ""
-        trial.won = compared.verdict is Verdict.FASTER and not compared.problem
+        faster = compared.verdict is Verdict.FASTER or (trial.race.open and trial.leads())
+        trial.won = faster and not compared.problem
         if trial.won and trial.race.reference and trial.ratio() < WORTH_IT:
             refused = "gains less than 2 % on top of the plan, which is cheaper without"
         elif trial.won:
@@ -283,6 +288,16 @@ class Search:
             return trial.value
         return trial.unit.refine(trial.value, block, self.bench.profile)
 
+    def _unproven(self) -> Steps:
+        """Without any verdict: the most likely gain, to be decided by what comes after."""
+        likely = [t for t in self._trials if t.race.open and t.race.likely and not t.refused]
+        for trial in sorted(likely, key=lambda trial: trial.gain, reverse=True):
+            refused = yield from self.proofs.refusal(trial.unit, trial.value)
+            if trial.ratio() >= WORTH_IT and not refused:
+                self._adopt(trial)
+                self.found.sure = False
+                return
+
     # --- together --------------------------------------------------------------------------
 
     def _adopt(self, winner: Trial) -> None:
@@ -300,26 +315,13 @@ class Search:
 
     def _stack(self, trials: list[Trial]) -> list[Trial]:
         """Everything promising of a round as one more candidate, unless it was one before."""
-        best_first = sorted(trials, key=Trial.ratio, reverse=True)
-        promising = (t for t in best_first if not isinstance(t.unit, Bundle) and self._promises(t))
-        parts = together(promising, lambda trial: trial.unit)
-        bundle = Bundle(tuple((t.unit, t.value) for t in parts))
-        again = any(t.unit.name == bundle.name for t in self._trials)
-        if len(parts) < 2 or again:
+        found = stacks.promising(trials, self._trials, self.proofs.objection)
+        if found is None:
             return []
+        bundle, gain = found
         stack = self._trial(bundle, bundle.setting, self.found.setting)
-        stack.expected = math.prod(trial.ratio() for trial in parts)
+        stack.expected = math.exp(gain)
         return [stack]
-
-    def _promises(self, trial: Trial) -> bool:
-        """Whether a candidate belongs to the stack: it looks faster, and nothing speaks against."""
-        compared = trial.race.result
-        refused = trial.refused or self.proofs.objection(trial.unit, trial.value)
-        if refused or compared.problem or not compared.pairs:
-            return False
-        if compared.compile_seconds > _LONG_COMPILE:
-            return trial.won  # compiling once more, for the stack, has to be worth it
-        return trial.ratio() > 1.0 and compared.verdict in (None, Verdict.FASTER)
 
     # --- less again ------------------------------------------------------------------------
 

@@ -117,6 +117,7 @@ class Session:
             search.bench,
             plan,
             lambda ratio, turns: self.listener.confirming(ratio, turns, clock.left),
+            search.found.sure,
         )
         self.driver.process_of, self.driver.counts = whole, True
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from hasten.environment import Environment
@@ -13,6 +14,8 @@ from hasten.tuning.comparing import Compared, Race
 WORTH_IT = 1.02  # a part of a plan that gains less is left out: the cheaper plan is as good
 _HOPELESS = 0.7  # after one pair
 _PROMISING = 1.01
+_CORES = 0.93  # what a candidate that takes cores has to be ahead
+_DOUBT = 2.0  # pairs that count for no gain at all
 _MANY_PAIRS = 10  # after which an estimate that says nothing is more than bad luck
 
 
@@ -42,7 +45,16 @@ class Trial:
         ratio = self.race.result.ratio
         if limit < WORTH_IT or (ratio is not None and ratio.high < WORTH_IT):
             return False
-        return best is None or min(self.ratio(), limit) > best.ratio()
+        return best is None or min(self.ratio(), limit) * self.price > best.worth()
+
+    @property
+    def price(self) -> float:
+        """Below 1 for what takes cores: others can do more with them, on top."""
+        return _CORES if changes(self.unit, self.value).keys() & {"loader-workers"} else 1.0
+
+    def worth(self) -> float:
+        """What the best of a round is chosen by."""
+        return self.ratio() * self.price
 
     def hopeless(self) -> bool:
         """So slow that looking at it again costs more than it can tell."""
@@ -66,9 +78,26 @@ class Trial:
         decided = compared.verdict is not None or compared.pairs >= _MANY_PAIRS
         return decided and self.ratio() < _PROMISING
 
-    def promise(self) -> tuple[bool, float, float]:
-        """What comes first when time is short: gains, and among them what is soonest decided."""
-        return self.promising, self.race.nearness, self.ratio()
+    @property
+    def gain(self) -> float:
+        """Logarithm of the ratio, less what a few lucky pairs may have added."""
+        pairs = self.race.result.pairs
+        if not pairs:
+            return math.log(self.expected)
+        return math.log(self.ratio()) * pairs / (pairs + _DOUBT)
+
+    def seconds_left(self, doubt: bool = True) -> float:
+        """About how much longer a verdict takes, if the gain is what it looks like."""
+        gain = self.gain if doubt else math.log(self.ratio())
+        return self.race.pairs_left(gain) * self.race.pair_seconds
+
+    def promise(self) -> tuple[bool, float]:
+        """What comes first when time is short: most gain for the time that a verdict takes."""
+        return self.promising, self.gain / self.seconds_left()
+
+    def leads(self) -> bool:
+        """Whether it may join a plan that is surely faster, without a verdict of its own."""
+        return bool(self.race.reference) and self.race.likely and self.ratio() >= WORTH_IT
 
     @property
     def promising(self) -> bool:

@@ -5,11 +5,13 @@ What it is
 
 Why it costs
     At each epoch's start processes are forked (or spawned, and import everything again), and
-    the first batch has to be made while everybody waits.
+    the first batch has to be made while everybody waits; at its end the loop waits until they
+    are gone.
 
 How it is measured
     The time from the start of each epoch but the first to its first batch, less a usual wait
-    for data, shared out over the iterations of an epoch.
+    for data, and that in which the loop learns that there is no further batch; shared out over
+    the iterations of an epoch.
 
 What to do
     `DataLoader(..., persistent_workers=True)`, unless the dataset changes between epochs.
@@ -46,13 +48,14 @@ class WorkersRecreated(Finding):
             return
         usual = diagnosis.observed.phases["data"].median
         start = max(0.0, median(waits) - usual)
+        end = median(facts.get("last_waits") or [0.0])
         yield Found(
             summary="workers are started anew in every epoch",
             todo="DataLoader(..., persistent_workers=True), unless epochs change the dataset",
             evidence=(
                 f"an epoch of {epoch} iterations begins with {milliseconds(median(waits))} until "
-                f"its first batch, seen {len(waits)} times",
+                f"its first batch, and ends with {milliseconds(end)}; seen {len(waits)} times",
             ),
             place=place_from(facts.get("made")),
-            cost=start / epoch,
+            cost=(start + end) / epoch,
         )

@@ -32,6 +32,9 @@ class Observer:
     def epoch_ended(self, log: Log, loader: Any, training: bool) -> None:
         """It has read the last batch."""
 
+    def fetching(self, log: Log, loader: Any, training: bool) -> None:
+        """The script asks for a batch; there may be none left."""
+
     def fetched(self, log: Log, loader: Any, batch: Any, training: bool) -> None:
         """A batch goes to the script; `training`: of the training loader."""
 

@@ -196,6 +196,7 @@ class ObservingConductor(Conductor):
         """A batch is about to be fetched; another loader's is validation, and ends with it."""
         super().fetching(loader)
         self._other(loader)
+        self._tell("fetching", loader, self._is_training(loader))
 
     def _other(self, loader: Any) -> None:
         """Remember when validation began and when it was last seen to go on."""

@@ -1,7 +1,8 @@
 """Observes DataLoaders: where they are made and iterated, how epochs begin, what workers hold.
 
 Events: "loader_made", "loader_iterated". Facts, about the training loader: "made" and "iterated"
-(places), "first_waits" (seconds from `iter` to the first batch, an epoch each), "worker_memory"
+(places), "first_waits" (seconds from `iter` to the first batch, an epoch each), "last_waits"
+(seconds in which the loop learns that there is no further batch: workers end then), "worker_memory"
 (bytes private to the workers and not shared with anybody, as epochs go on).
 """
 
@@ -34,9 +35,10 @@ class Loaders(Observer):
         self._made: weakref.WeakKeyDictionary[Any, _Frame] = weakref.WeakKeyDictionary()
         self._iterated: weakref.WeakKeyDictionary[Any, _Frame] = weakref.WeakKeyDictionary()
         self._training: Any = None
-        self._begun = self._looked = 0.0
+        self._begun = self._looked = self._asked = 0.0
         self._batches = 0
         self._waits: list[float] = []
+        self._ends: list[float] = []
         self._memory: list[list[int]] = []
 
     def start(self, log: Log) -> None:
@@ -59,6 +61,15 @@ class Loaders(Observer):
         if training:
             self._training = weakref.ref(loader)
             self._memory.append([])
+
+    def fetching(self, log: Log, loader: Any, training: bool) -> None:
+        """Remember when a batch was asked for: there may be none."""
+        self._asked = time.perf_counter() if training else 0.0
+
+    def epoch_ended(self, log: Log, loader: Any, training: bool) -> None:
+        """Take the time of its end."""
+        if training and self._asked:
+            self._ends.append(time.perf_counter() - self._asked)
 
     def fetched(self, log: Log, loader: Any, batch: Any, training: bool) -> None:
         """Take the time of the first batch, and now and then the memory of workers."""
@@ -106,6 +117,7 @@ class Loaders(Observer):
             "made": _plain(made),
             "iterated": _plain(iterated),
             "first_waits": self._waits,
+            "last_waits": self._ends,
             "worker_memory": [looks for looks in self._memory if looks],
         }
 
