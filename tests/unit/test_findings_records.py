@@ -247,6 +247,8 @@ def test_findings_are_sorted_and_small_ones_dropped(make_profile: Make) -> None:
         ([1.05, 1.2, 1.04, 1.05, 1.1, 1.1], [1.0, 1.1, 1.0, 1.02, 1.09, 1.0], True),
         ([1.05, 1.2, 1.04, 1.05, 1.1, 0.9], [1.0, 1.1, 1.0, 1.02, 1.09, 1.0], False),
         ([1.0, 1.0, 1.0, 1.0], [2.0, 2.0, 2.0, 2.0], False),
+        ([1.2, 1.3, 1.25, 1.2, 1.3, 1.25, 0.99], [1.0] * 7, True),  # one pair of seven is odd
+        ([1.2, 0.9, 1.25, 0.8, 1.3, 0.95, 1.1], [1.0] * 7, False),
     ],
 )
 def test_what_is_sure(before: list[float], after: list[float], expected: bool) -> None:
@@ -257,7 +259,7 @@ def test_without_an_effect_it_is_rarely_sure() -> None:
     generator = random.Random(0)
     alarms = 0
     for _ in range(2000):
-        blocks = [(generator.gauss(1, 0.1), generator.gauss(1, 0.1)) for _ in range(6)]
-        looks = (list(zip(*blocks[:n], strict=True)) for n in range(3, 7))
+        blocks = [(generator.gauss(1, 0.1), generator.gauss(1, 0.1)) for _ in range(12)]
+        looks = (list(zip(*blocks[:n], strict=True)) for n in range(3, 13))
         alarms += any(is_sure(list(before), list(after)) for before, after in looks)
     assert alarms < 0.05 * 2000

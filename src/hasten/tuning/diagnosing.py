@@ -6,6 +6,7 @@ the measurement goes on in a new one, and what can't be had is named in the note
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -30,7 +31,9 @@ _EXAMINE_SHARE = 0.15
 _LEAST = 10  # iterations that a script must have
 _BLOCK = 12  # iterations
 _BLOCK_SECONDS = 3.0
-_PAIRS = 6  # at most
+_PAIRS = 12  # at most
+_ERRORS = 4.5  # standard errors above no effect that are enough to be sure, ...
+_ENOUGH = 6  # ... of so many pairs or more
 _LARGE = 1.2  # times as fast: three pairs that don't overlap are enough to be sure
 _HOPELESS = 1.3  # times as slow: one look is enough
 _PATIENCE = 60.0  # seconds beyond what a command should take
@@ -205,15 +208,22 @@ class Diagnosing:
 def is_sure(before: list[float], after: list[float]) -> bool:
     """Whether a change is faster beyond chance, by blocks in turns.
 
-    Without any effect four blocks of each kind don't overlap in one case of seventy, and six
-    pairs all go the same way in one of sixty-four.
+    Without any effect four blocks of each kind don't overlap in one case of seventy, six pairs all
+    go the same way in one of sixty-four, and the mean of six is 4.5 standard errors above nothing
+    in one of three hundred (Student's t).
     """
     if len(before) < 3:
         return False
     apart = min(before) > max(after)
     if apart and (len(before) > 3 or min(before) > _LARGE * max(after)):
         return True
-    return len(before) >= 6 and all(b > a for b, a in zip(before, after, strict=True))
+    if len(before) < _ENOUGH:
+        return False
+    gains = [math.log(b / a) for b, a in zip(before, after, strict=True)]
+    if len(gains) == _ENOUGH and min(gains) > 0:
+        return True
+    error = statistics.stdev(gains) / math.sqrt(len(gains))
+    return statistics.fmean(gains) > _ERRORS * error
 
 
 def _too_few(passed: int) -> str:
