@@ -169,7 +169,11 @@ def judged(case: Case, document: dict[str, Any], seconds: float) -> Row:
     start = case.name, " ".join(case.argv), case.mistake
     if "error" in document:
         return Row(*start, False, "", "", None, None, seconds, document["error"])
-    found = [f for f in document["findings"] if f["name"] not in OF_THE_MACHINE]
+    found = [
+        f
+        for f in document["findings"]
+        if f["name"] == case.mistake or f["name"] not in OF_THE_MACHINE
+    ]
     mine = [f for f in found if f["name"] == case.mistake]
     wrong = [f for f in found if f["kind"] in ("wrong", "risk") and f not in mine]
     cured = [f for f in found if f["name"] == case.cured and f["kind"] != "limit"]

@@ -152,6 +152,19 @@ def test_small_gains_are_found_together_where_no_part_can_be_told() -> None:
     assert made.found.plan_ratio > 1.1
 
 
+def test_a_large_gain_is_not_left_waiting_for_a_small_one_to_be_told() -> None:
+    gains = {"retain-heap": 1.05, "channels-last": 1.04, "loader-workers": 1.7}
+    for seed in range(3):
+        made = search(gains, noise=0.1, budget=60.0, random=random.Random(seed))
+        assert "loader-workers" in made.found.setting
+
+
+def test_what_is_only_likely_is_marked_for_the_confirmation() -> None:
+    made = search({"fused-optimizer": 1.2}, noise=0.12, budget=12.0)
+    likely = {"setting": {"fused-optimizer": "fused"}, "sure": False}
+    assert {key: getattr(made.found, key) for key in likely} == likely
+
+
 def test_a_plan_has_no_parts_that_do_nothing() -> None:
     for seed in range(2):
         made = search({"amp-bf16": 1.5}, noise=0.04, random=random.Random(seed))
@@ -176,7 +189,7 @@ def test_workers_are_found_and_kept_over_epochs() -> None:
 def test_what_fails_its_proof_is_refused_with_the_figure() -> None:
     made = search({"amp-bf16": 1.6}, refused={"amp-bf16"})
     assert made.found.setting == {}
-    assert verdicts(made)["amp-bf16"] == ["refused"]
+    assert set(verdicts(made)["amp-bf16"]) == {"refused"}  # as it is, and with a remedy
     assert made.found.tried[-1].reason or any(t.reason for t in made.found.tried)
 
 

@@ -33,6 +33,7 @@ _BLOCK = 12  # iterations
 _BLOCK_SECONDS = 3.0
 _PAIRS = 12  # at most
 _ERRORS = 4.5  # standard errors above no effect that are enough to be sure, ...
+_UNLIKELY = 2.0  # below so many further pairs aren't worth their time
 _ENOUGH = 6  # ... of so many pairs or more
 _LARGE = 1.2  # times as fast: three pairs that don't overlap are enough to be sure
 _HOPELESS = 1.3  # times as slow: one look is enough
@@ -189,8 +190,9 @@ class Diagnosing:
                 block = self._block(command, iteration)
                 if isinstance(block, str):
                     return WhatIf(diagnosis.iteration, diagnosis.iteration, 0, False, block)
-                times.append(block.seconds / max(1, block.iterations))
-            hopeless = after[-1] > _HOPELESS * before[-1]
+                share = _epoch_share(diagnosis, {} if held else change, block)
+                times.append(block.seconds / max(1, block.iterations) + share)
+            hopeless = after[-1] > _HOPELESS * before[-1] or is_idle(before, after)
             if hopeless or is_sure(before, after) or time.monotonic() > self._end:
                 break
         sure = is_sure(before, after)
@@ -203,6 +205,18 @@ class Diagnosing:
         if answer.no_effect:
             return "; ".join(answer.no_effect.values())
         return answer
+
+
+def is_idle(before: list[float], after: list[float]) -> bool:
+    """Whether several pairs have not shown any gain, so that more of them hardly will."""
+    return len(before) >= _ENOUGH and _errors(before, after) < _UNLIKELY
+
+
+def _errors(before: list[float], after: list[float]) -> float:
+    """How many standard errors the mean gain is above nothing."""
+    gains = [math.log(b / a) for b, a in zip(before, after, strict=True)]
+    error = statistics.stdev(gains) / math.sqrt(len(gains))
+    return statistics.fmean(gains) / max(error, 1e-9)
 
 
 def is_sure(before: list[float], after: list[float]) -> bool:
@@ -219,11 +233,8 @@ def is_sure(before: list[float], after: list[float]) -> bool:
         return True
     if len(before) < _ENOUGH:
         return False
-    gains = [math.log(b / a) for b, a in zip(before, after, strict=True)]
-    if len(gains) == _ENOUGH and min(gains) > 0:
-        return True
-    error = statistics.stdev(gains) / math.sqrt(len(gains))
-    return statistics.fmean(gains) > _ERRORS * error
+    alike = all(b > a for b, a in zip(before, after, strict=True))
+    return (alike and len(before) == _ENOUGH) or _errors(before, after) > _ERRORS
 
 
 def _too_few(passed: int) -> str:
@@ -239,6 +250,20 @@ def _command(change: Setting, count: int, held: bool) -> RunBlock:
     setting = {name: value for name, value in change.items() if not name.startswith(RELIEF)}
     reliefs = tuple(name.removeprefix(RELIEF) for name in change if name.startswith(RELIEF))
     return RunBlock(setting, count, 2, held, _BLOCK_SECONDS, reliefs)
+
+
+def _epoch_share(diagnosis: Diagnosis, change: Setting, block: BlockDone) -> float:
+    """Seconds an iteration that starting and ending the workers of each epoch take."""
+    loader, epoch = diagnosis.profile.loader, diagnosis.profile.iterations_per_epoch
+    if loader is None or not epoch or not block.pool_seconds:
+        return 0.0
+    own = {"workers": loader.workers, "persistent": loader.persistent}
+    value = change.get("loader-workers", own)
+    if not value["workers"] or value["persistent"]:
+        return 0.0
+    ends = diagnosis.observed.facts.get("loaders", {}).get("last_waits") or [0.0]
+    end: float = statistics.median(ends) * value["workers"] / max(1, loader.workers)
+    return (block.pool_seconds + end) / epoch
 
 
 def _in_flight(diagnosis: Diagnosis, setting: Setting) -> int:

@@ -204,7 +204,7 @@ class Search:
             trials += self._stack(trials)
             best = max((t for t in trials if t.won), key=Trial.worth, default=None)
             left = [t for t in trials if t.race.open and t.may_beat(best, self._limit(t))]
-            if not first:  # time is better used for knowing what of the plan is needed
+            if short or not first:  # time is better used for other things
                 left = [trial for trial in left if trial.promising]
             # With nothing to build on, the time that was kept for it is better used here.
             rest = clock.left if first and not short and best is None else end - clock.spent

@@ -5,10 +5,12 @@ What it is
     affinity, quota or batch system, which `os.cpu_count` does not tell.
 
 Why it costs
-    Workers take turns on the cores with each other and with the training.
+    Workers take turns on the cores with each other and with the training, and all of them have
+    to start and to end with every epoch unless they persist.
 
 How it is measured
-    Blocks with as many workers as cores (or fewer) take turns with blocks as the script is.
+    Blocks with fewer workers take turns with blocks as the script is. What an epoch's start and
+    end take is shared out over its iterations.
 
 What to do
     Use `len(os.sched_getaffinity(0))` or the quota of the container, not `os.cpu_count()`.
