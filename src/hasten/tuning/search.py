@@ -18,14 +18,7 @@ from hasten.records import Outcome, Ratio, Setting, Tried, Value
 from hasten.statistics import Verdict
 from hasten.tuning import stacks
 from hasten.tuning.candidates import Candidate, Scope, collect, without_free_data
-from hasten.tuning.comparing import (
-    Answer,
-    Bench,
-    Command,
-    Progress,
-    Race,
-    Steps,
-)
+from hasten.tuning.comparing import Answer, Bench, Command, Progress, Race, Steps
 from hasten.tuning.found import Found
 from hasten.tuning.listener import Listener
 from hasten.tuning.proving import Proofs, exact_ones_proven
@@ -155,6 +148,13 @@ class Search:
         self._trials.append(trial)
         return trial
 
+    def _entered(self, unit: Optimisation, value: Value) -> Trial:
+        """A candidate on top of the plan; with the turns that it has had there already."""
+        latest = self._latest(unit, value)
+        if latest is not None and latest.open and latest.race.reference == self.found.setting:
+            return latest
+        return self._trial(unit, value, self.found.setting)
+
     def outcome(self, interrupted: bool) -> Outcome:
         """What is known by now.
 
@@ -195,7 +195,7 @@ class Search:
             seconds: for the round.
             short: no more than that, even if nothing is found.
         """
-        trials = [self._trial(unit, value, self.found.setting) for unit, value in rivals]
+        trials = [self._entered(unit, value) for unit, value in rivals]
         clock, first = self.bench.clock, not self.found.setting
         end = clock.spent + seconds
         yield from self._looks(trials, end)
@@ -203,7 +203,7 @@ class Search:
             trials += self._remedied()
             trials += self._stack(trials)
             best = max((t for t in trials if t.won), key=Trial.worth, default=None)
-            left = [t for t in trials if t.race.open and t.may_beat(best, self._limit(t))]
+            left = [t for t in trials if t.open and t.may_beat(best, self._limit(t))]
             if short or not first:  # time is better used for other things
                 left = [trial for trial in left if trial.promising]
             # With nothing to build on, the time that was kept for it is better used here.
@@ -290,7 +290,7 @@ class Search:
 
     def _unproven(self) -> Steps:
         """Without any verdict: the most likely gain, to be decided by what comes after."""
-        likely = [t for t in self._trials if t.race.open and t.race.likely and not t.refused]
+        likely = [t for t in self._trials if t.open and t.race.likely]
         for trial in sorted(likely, key=lambda trial: trial.gain, reverse=True):
             refused = yield from self.proofs.refusal(trial.unit, trial.value)
             if trial.ratio() >= WORTH_IT and not refused:

@@ -35,6 +35,11 @@ class Trial:
     def __post_init__(self) -> None:
         self.tried = self.value  # `value` may be refined by what measuring showed
 
+    @property
+    def open(self) -> bool:
+        """Whether more turns can change anything."""
+        return self.race.open and not self.told
+
     def ratio(self) -> float:
         """The estimate so far; what was expected while there is none."""
         ratio = self.race.result.ratio
