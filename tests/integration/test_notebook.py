@@ -53,6 +53,34 @@ def test_a_function_is_tuned_and_everything_undone(tmp_path) -> None:
     assert left["model"]._compiled_call_impl is None
 
 
+def test_a_candidate_that_breaks_the_model_does_not_break_the_training() -> None:
+    """What channels_last makes of a `view` is an exception, found by the proof before a block."""
+    calls: list[int] = []
+
+    class Viewing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.head = nn.Conv2d(3, 8, 3), nn.Linear(8 * 14 * 14, 10)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.conv(x).view(x.size(0), -1))
+
+    def train() -> None:
+        calls.append(1)
+        model = Viewing()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        x, y = torch.randn(16, 3, 16, 16), torch.randint(0, 10, (16,))
+        for _ in range(400):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+
+    plan = hasten.tune(train, budget=2, only=("channels-last",))
+    assert calls and plan.setting == {}
+    (row,) = plan.evidence
+    assert (row.verdict, row.pairs) == ("refused", 0) and "view" in row.reason
+
+
 def test_a_short_function_is_called_again() -> None:
     train, left = make(epochs=12)
     calls = []

@@ -84,12 +84,13 @@ class Compared:
     candidate_iteration: float = 0.0
     problem: str = ""  # why it failed or did nothing
     crawls: bool = False  # so slow in its first block that no pair was spent on it
+    barred: str = ""  # why not even a first block was run
     block: BlockDone | None = None  # the last one of the candidate
 
     @property
     def failed(self) -> bool:
         """Whether no further pair can tell anything."""
-        return bool(self.problem) or self.crawls
+        return bool(self.problem or self.barred) or self.crawls
 
 
 @dataclass
@@ -214,6 +215,11 @@ class Race:
         return not self.result.failed and self.result.verdict is None
 
     @property
+    def begins(self) -> bool:
+        """Whether the next turn would be the first."""
+        return self._comparison is None and not self.result.failed and self._affordable()
+
+    @property
     def nearness(self) -> float:
         """How near a verdict is: the distance from 1 over the interval's half width."""
         ratio = self.result.ratio
@@ -251,7 +257,7 @@ class Race:
             decided: stop at a verdict; otherwise the interval goes on to narrow.
         """
         begun = self._bench.clock.spent
-        if not self._affordable():
+        if not self._affordable() or self.result.barred:
             return
         if self._comparison is None:
             yield from self._first()

@@ -1,5 +1,7 @@
 """Proofs in a search: each value is proven once, when it is first seen to be faster.
 
+In a training that counts that is too late: there it is proven before its first block.
+
 A value that is refused may have remedies: other values of the same unit, to be tried instead.
 """
 
@@ -7,12 +9,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator
 
 from hasten.optimisations import Numerics, Optimisation
 from hasten.records import Proof, Value
-from hasten.tuning.comparing import Answer, Clock, Command, prove
-from hasten.tuning.trial import Bundle
+from hasten.tuning.comparing import Answer, Clock, Command, Steps, prove
+from hasten.tuning.trial import Bundle, Trial
 
 _SHARE = 0.1  # of the budget
 #: Seconds for the replays of a call that only narrow a bound: at most, and in any case.
@@ -57,6 +59,15 @@ class Proofs:
         self._latest[unit.name] = self._known[key]
         return self._against(self._known[key])
 
+    def admit(self, trial: Trial) -> Steps:
+        """Bar a candidate from its first block where its proof speaks against it.
+
+        For a training that counts: there each block trains the user's model, and an exception
+        under a candidate would end it.
+        """
+        if trial.race.begins:
+            trial.race.result.barred = yield from self.refusal(trial.unit, trial.value)
+
     def remedies(self, unit: Optimisation, value: Value) -> list[tuple[Optimisation, Value]]:
         """What to try in the place of a value that was refused and was not tried yet."""
         if isinstance(unit, Bundle):
@@ -97,35 +108,6 @@ class Proofs:
             return next(n.value for n in reversed(Numerics) if n.value in known)
         proof = self._latest.get(unit.name)
         return proof.numerics if isinstance(proof, Proof) else unit.numerics.value
-
-
-def exact_ones_proven(
-    proofs: Proofs,
-    candidates: Sequence[tuple[Optimisation, Value]],
-    say_not: Callable[[Optimisation, str], None],
-) -> Generator[Command, Answer, list[tuple[Optimisation, Value]]]:
-    """Candidates without those that promise the same bits and whose proof refuses that here.
-
-    For a training that counts: there a block by itself would change what is trained.
-
-    Args:
-        proofs: of this search.
-        candidates: unit and value of each.
-        say_not: is told a unit that is left out, and why.
-    """
-    kept, refused = [], dict[str, tuple[Optimisation, str]]()
-    for unit, value in candidates:
-        reason = ""
-        if unit.numerics is Numerics.EXACT:
-            reason = yield from proofs.refusal(unit, value)
-        if reason:
-            refused[unit.name] = unit, reason
-        else:
-            kept.append((unit, value))
-    for unit, reason in refused.values():
-        if all(other is not unit for other, _ in kept):
-            say_not(unit, reason)
-    return kept
 
 
 def _key(unit: Optimisation, value: Value) -> tuple[str, str]:

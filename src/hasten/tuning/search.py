@@ -21,7 +21,7 @@ from hasten.tuning.candidates import Candidate, Scope, collect, without_free_dat
 from hasten.tuning.comparing import Answer, Bench, Command, Progress, Race, Steps
 from hasten.tuning.found import Found
 from hasten.tuning.listener import Listener
-from hasten.tuning.proving import Proofs, exact_ones_proven
+from hasten.tuning.proving import Proofs
 from hasten.tuning.trial import WORTH_IT, Trial, changes, row
 
 _FIRST_SHARE = 0.6  # of the budget is for candidates by themselves
@@ -53,8 +53,6 @@ class Search:
     def run(self) -> Steps:
         """The whole search."""
         candidates = collect(self.scope, self.bench.profile, self.environment, self._say_not)
-        if not self.bench.throw_away:  # what is measured trains the user's model
-            candidates = yield from exact_ones_proven(self.proofs, candidates, self._say_not)
         if any(unit.data_path for unit, _ in candidates):
             yield from self._ceiling()
             candidates = without_free_data(candidates, self.found.data_free, self._say_not)
@@ -254,13 +252,15 @@ class Search:
     def _turns(self, trial: Trial, pairs: int, seconds: float) -> Steps:
         if trial.race.result.pairs == 0 and compiles(trial.race.candidate):
             self.listener.compiling(" + ".join(trial.race.candidate))
+        if not self.bench.throw_away:  # what is measured trains the user's model
+            yield from self.proofs.admit(trial)
         yield from trial.race.turns(pairs, seconds)
         if not trial.race.open or trial.leads():
             yield from self._decided(trial)
 
     def _decided(self, trial: Trial) -> Steps:
         """A verdict, or as good as one: what is faster has to pass its proof."""
-        compared, refused = trial.race.result, ""
+        compared, refused = trial.race.result, trial.race.result.barred
         faster = compared.verdict is Verdict.FASTER or (trial.race.open and trial.leads())
         trial.won = faster and not compared.problem
         if trial.won and trial.race.reference and trial.ratio() < WORTH_IT:
@@ -268,7 +268,7 @@ class Search:
         elif trial.won:
             trial.value = self._refined(trial)
             refused = yield from self.proofs.refusal(trial.unit, trial.value)
-            self._remedies += self.proofs.remedies(trial.unit, trial.value) if refused else []
+        self._remedies += self.proofs.remedies(trial.unit, trial.value) if refused else []
         trial.won = trial.won and not refused
         self._told(trial, refused)
         if trial.won and trial.ratio() * self.found.plan_ratio > self.found.best_ratio:
