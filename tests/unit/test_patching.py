@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+import pickle
 import types
 
 import pytest
+import torch
 
 from hasten.instrument import patching
+from hasten.instrument.conductor import Conductor
+from hasten.instrument.programs import observe
 
 
 class Base:
@@ -27,6 +32,22 @@ def test_replace_and_restore() -> None:
     assert patching.restore(patch) is None
     assert module.f == 1
     assert patching.active() == []
+
+
+def test_what_a_script_hands_to_other_processes_is_pickled_by_its_name() -> None:
+    """`multiprocessing` does it with `Process(target=torch.save)`."""
+    real = torch.save
+    conductor = Conductor(observe)
+    conductor.install()
+    try:
+        assert torch.save is not real
+        assert pickle.loads(pickle.dumps(torch.save)) is torch.save
+        assert inspect.signature(torch.save) == inspect.signature(real)
+        assert inspect.signature(torch.compile).parameters["fullgraph"]
+        assert pickle.loads(pickle.dumps(torch.compile)) is torch.compile
+    finally:
+        conductor.uninstall()
+    assert torch.save is real
 
 
 def test_absence_is_restored() -> None:
