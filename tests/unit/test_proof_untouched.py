@@ -15,6 +15,7 @@ from torch import nn
 
 from hasten.instrument.proof import judge
 from hasten.instrument.proof.deviation import same_bits
+from hasten.instrument.proof.state import ModuleState
 
 __all__ = ["clean"]  # a fixture
 
@@ -152,3 +153,17 @@ def test_observers_and_output_hooks_are_gone_after_recording() -> None:
     handle.remove()
     assert all(root.observer is None for root in script.roots)
     assert not kept[0]._backward_hooks
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_a_scripted_module_is_put_back_as_well() -> None:
+    """Its buffers lie in TorchScript's own holder, which is no dict."""
+    module = torch.jit.script(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)))
+    state = ModuleState(module)
+    module(torch.randn(8, 3))
+    moved = {name: b.clone() for name, b in module.named_buffers()}
+    assert moved["1.num_batches_tracked"] == 1
+    with state.in_force():
+        assert dict(module.named_buffers())["1.num_batches_tracked"] == 0
+        module(torch.randn(8, 3))
+    assert all(torch.equal(b, moved[name]) for name, b in module.named_buffers())

@@ -189,7 +189,7 @@ def _set_contents(contents: list[tuple[Any, Any]]) -> None:
 
 def _fill(target: dict[str, Any], values: dict[str, Any]) -> None:
     """Make a dict equal to `values`, writing only where they differ and keeping its order."""
-    if list(target) != list(values):
+    if list(target.keys()) != list(values.keys()):  # TorchScript's holders have no iterator
         target.clear()
     for name, value in values.items():
         if name not in target or target[name] is not value:
