@@ -26,6 +26,11 @@ MISTAKES = {
     "worker-memory-growth": 30.0,
     "memory-growth": 8.0,
     "average-per-micro-batch": 40.0,
+    "validation-bound": 8.0,
+    "padding-waste": 8.0,
+    "bias-before-norm": 8.0,
+    "attention-by-hand": 8.0,
+    "attention-weights-unused": 8.0,
 }
 
 

@@ -19,6 +19,7 @@ from hasten.diagnosis import (
     Observed,
     Place,
     Spread,
+    Stretch,
     TransformTime,
     WhatIf,
 )
@@ -263,3 +264,32 @@ def test_without_an_effect_it_is_rarely_sure() -> None:
         looks = (list(zip(*blocks[:n], strict=True)) for n in range(3, 13))
         alarms += any(is_sure(list(before), list(after)) for before, after in looks)
     assert alarms < 0.05 * 2000
+
+
+def validating(make: Make, count: int, seconds: float, epoch: int | None) -> list[Found]:
+    case = diagnosis(make, profile={"device": "cpu", "iterations_per_epoch": epoch})
+    stretches = (Stretch("validation", count, seconds),)
+    seen = dataclasses.replace(case.observed, stretches=stretches)
+    return found("validation-bound", dataclasses.replace(case, observed=seen))
+
+
+def test_validation_that_takes_a_third(make_profile: Make) -> None:
+    """Ten iterations of 100 ms, and passes of 0.25 s in between."""
+    (one,) = validating(make_profile, 2, 0.5, 5)
+    assert one.cost == pytest.approx(0.05) and "33 %" in one.summary
+    assert not validating(make_profile, 2, 0.2, 5)
+    assert not validating(make_profile, 1, 5.0, None), "one pass says nothing of how often"
+
+
+def test_validation_is_shared_out_over_whole_epochs(make_profile: Make) -> None:
+    """Three passes were seen in ten iterations, and there is one in five."""
+    (one,) = validating(make_profile, 3, 0.75, 5)
+    assert one.cost == pytest.approx(0.05)
+    (other,) = validating(make_profile, 3, 0.75, None)
+    assert other.cost == pytest.approx(0.075)
+    case = diagnosis(make_profile, profile={"iterations_per_epoch": 5})
+    stretches = (Stretch("validation", 3, 0.75),)
+    seen = dataclasses.replace(case.observed, stretches=stretches)
+    verdicts = judge(dataclasses.replace(case, observed=seen))
+    (share,) = [v.share for v in verdicts if v.finding.name == "validation-bound"]
+    assert share == pytest.approx(0.05 / 0.15)

@@ -6,6 +6,7 @@ import copy
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -70,6 +71,7 @@ class Captured:
 
     def __init__(self) -> None:
         self.calls = 0
+        self._autocast: tuple[str, torch.dtype] | None = None
         self.args: tuple[Any, ...] | None = None
         self.kwargs: dict[str, Any] = {}
 
@@ -77,8 +79,16 @@ class Captured:
         """An observer of the root's calls."""
         self.calls += 1
         if self.args is None:
+            if torch.is_autocast_enabled(root.device):
+                self._autocast = root.device, torch.get_autocast_dtype(root.device)
             self.args, self.kwargs = pytree.tree_map_only(torch.Tensor, _copied, (args, kwargs))
         return run(*args, **kwargs)
+
+    def formats(self) -> AbstractContextManager[Any]:
+        """The autocast that the script was in."""
+        if self._autocast is None:
+            return nullcontext()
+        return torch.autocast(self._autocast[0], dtype=self._autocast[1])
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:

@@ -32,6 +32,7 @@ class Pass:
         calls: of roots after a batch; with_graph, training_mode: how many of these.
         kept: bytes that the graph of a call held.
         trained: backward passes and steps.
+        at: where a root was first called.
         moved: batch-norm layers whose running statistics it changed.
     """
 
@@ -43,6 +44,7 @@ class Pass:
     kept: int = 0
     trained: int = 0
     ended: bool = False
+    at: _At | None = None
     graph_at: _At | None = None
     mode_at: _At | None = None
     affected: dict[str, int] = field(default_factory=dict)  # kinds of modules: how many
@@ -59,6 +61,7 @@ class Pass:
             "kept": self.kept,
             "moved": self.moved,
             "affected": self.affected,
+            "place": _plain(self.at),
             "graph_place": _plain(self.graph_at),
             "mode_place": _plain(self.mode_at),
         }
@@ -141,6 +144,8 @@ class Evaluation(Observer):
         if current is None or current.trained:
             return
         current.calls += 1
+        if current.at is None:
+            current.at = users_frame(2)
         if torch.is_grad_enabled() and not compiled():
             self._see_result(current, module)
         if module.training and not _averaging():

@@ -14,9 +14,11 @@ from torch.utils import _pytree as pytree
 
 from hasten.diagnosis import Examined, LoaderTimes
 from hasten.instrument.observe import accelerator
+from hasten.instrument.observe.alternatives import alternatives
 from hasten.instrument.observe.arithmetic import Captured, count, peaks, single_precision
 from hasten.instrument.observe.conductor import ObservingConductor
 from hasten.instrument.observe.loader_times import loader_times
+from hasten.instrument.observe.padding import shorter
 from hasten.instrument.recorder import Iteration
 from hasten.instrument.seams.loader import OwnedLoader
 from hasten.instrument.seams.root import Root
@@ -51,6 +53,8 @@ def examine(
         flops = sum(count(root, seen) for root, seen in captured)
         single = _single(captured)
         facts = yield from accelerator.facts(seams.device, captured, conductor.recorder)
+        facts |= alternatives(captured, seconds / 4)
+        facts["padding"] = [p for root, seen in captured for p in shorter(root, seen, seconds / 4)]
         facts["tokens"] = sum(tokens(root, seen) for root, seen in captured)
     # Only the iteration that was profiled has a lane of the device.
     profiled = (
