@@ -54,6 +54,8 @@ class Followed:
     ended: bool = False  # the script came to its own end
     epochs: tuple[Epoch, ...] = ()
     still: tuple[str, ...] = ()  # parameters that have not changed by a bit
+    slight: tuple[str, ...] = ()  # ... that have, but by far less than most
+    without_gradient: tuple[str, ...] = ()  # ... that had none at any step that was looked at
     keys: tuple[str, ...] = ()  # what a checkpoint of models and optimizers holds
     saved: tuple[str, ...] = ()  # keys of what the script itself saved
     no_effect: dict[str, str] = field(default_factory=dict)  # unit -> why it did nothing

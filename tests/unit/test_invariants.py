@@ -55,6 +55,17 @@ CASES = {
 }
 
 
+def test_what_moves_by_rounding_alone_may_stand_still() -> None:
+    """A bias before a batch norm: its gradient is nothing but rounding."""
+    moves = replace(BASE, still=(), slight=("frozen",))
+    assert broken(BASE, moves) == [] and broken(moves, BASE) == []
+    without = replace(BASE, without_gradient=("frozen",))
+    (line,) = broken(without, moves)
+    assert line.startswith("parameters that move, and don't without the plan: frozen")
+    (line,) = broken(replace(BASE, still=()), BASE)
+    assert line.startswith("parameters that don't move any more: frozen")
+
+
 @pytest.mark.parametrize(("line", "plan"), CASES.items(), ids=lambda value: str(value)[:30])
 def test_each_is_named(line: str, plan: Followed) -> None:
     found = broken(BASE, plan)

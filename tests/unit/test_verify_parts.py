@@ -10,14 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from test_proof_zoo import NoEvents
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from hasten.instrument import patching
 from hasten.instrument.seams.loader_random import preserved
 from hasten.instrument.seams.optimizer import OptimizerHandle
+from hasten.instrument.seams.root import Root
 from hasten.instrument.verify import facts
 from hasten.instrument.verify.ledger import BACKWARD, BATCH, PASS, STEP, Batch, Ledger
+from hasten.instrument.verify.movement import Movement
 from hasten.instrument.verify.seeding import Seeding
 
 # --- seeds -------------------------------------------------------------------------------------
@@ -150,6 +153,28 @@ def test_samples_and_tokens() -> None:
     assert facts.tokens({"input_ids": ids, "attention_mask": mask}) == 20
     assert facts.tokens({"input_ids": ids}) == facts.tokens((ids, torch.zeros(4))) == 28
     assert facts.tokens((torch.zeros(4, 7), torch.zeros(4))) is None
+
+
+def test_how_far_parameters_move() -> None:
+    """What has no gradient, what moves by rounding alone, and what stands still."""
+    torch.manual_seed(0)
+    layers = [nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 4), nn.Linear(4, 4)]
+    model = nn.Sequential(*layers)
+    model[4].requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    roots = [Root(model, True, NoEvents())]
+    movement = Movement()
+    movement.mark(roots)
+    for step in range(6):
+        optimizer.zero_grad()
+        model(torch.randn(32, 8)).square().mean().backward()
+        if step == 5:
+            model[0].bias.grad.fill_(1e-5)  # as large as the rounding of a reduced format
+        movement.before_step(optimizer)
+        optimizer.step()
+    assert movement.still(roots) == ["4.weight", "4.bias"]
+    assert movement.without_gradient(roots) == ["4.weight", "4.bias"]
+    assert movement.slight(roots) == ["0.bias"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.complex64])

@@ -34,7 +34,7 @@ from hasten.instrument.proof.streams import Stream, compare_streams
 _OWN_NOISE = 0.01
 #: A figure within so many times its bound is worth more draws, up to so many.
 _CLOSE, _MORE_DRAWS = 5.0, 12
-_NEARLY = 1.5  # ... and within so many times, the finer figures are looked at as well
+_NEARLY = 3.0  # ... and within so many times, the finer figures are looked at for a cause
 
 
 class CannotJudge(Exception):

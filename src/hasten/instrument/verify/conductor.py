@@ -22,6 +22,7 @@ from hasten.instrument.verify.ledger import (
     Batch,
     Ledger,
 )
+from hasten.instrument.verify.movement import Movement
 from hasten.instrument.verify.seeding import Seeding
 from hasten.verification import Followed
 
@@ -42,7 +43,7 @@ class FollowingConductor(Conductor):
         super().__init__(program)
         self.seeding = seeding or Seeding(0)
         self.ledger = Ledger(self._opens)
-        self._bits: dict[str, Any] = {}
+        self._movement = Movement()
         self._saved: dict[str, None] = {}
         self._scaled: list[tuple[Any, Any]] = []
         self._scheduling = False
@@ -119,6 +120,7 @@ class FollowingConductor(Conductor):
         if not self._suspended:
             rates = tuple(_kept(group.get("lr", 0.0)) for group in optimizer.param_groups)
             self.ledger.event(STEP, optimizer, rates)
+            self._movement.before_step(optimizer)
 
     def _scheduler_step(self, step: Callable[..., Any]) -> Callable[..., Any]:
         conductor = self
@@ -162,12 +164,12 @@ class FollowingConductor(Conductor):
     @property
     def marked(self) -> bool:
         """Whether the parameters were looked at."""
-        return bool(self._bits)
+        return bool(self._movement)
 
     def mark(self) -> None:
         """Look at the parameters now, to see later which of them have moved."""
         assert self.seams is not None
-        self._bits = {n: facts.bits(p) for n, p in facts.named_parameters(self.seams.roots)}
+        self._movement.mark(self.seams.roots)
 
     def followed(self, count: int | None, ended: bool) -> Followed:
         """All of it, of the first `count` iterations."""
@@ -183,7 +185,9 @@ class FollowingConductor(Conductor):
             iterations=tuple(row.counted() for row in rows),
             ended=ended,
             epochs=tuple(self.ledger.epochs),
-            still=tuple(self._still()),
+            still=tuple(self._movement.still(roots)),
+            slight=tuple(self._movement.slight(roots)),
+            without_gradient=tuple(self._movement.without_gradient(roots)),
             keys=tuple(facts.checkpoint_keys(roots, optimizers)),
             saved=tuple(self._saved),
             no_effect=self.seams.no_effect(),
@@ -191,11 +195,6 @@ class FollowingConductor(Conductor):
             losses_an_iteration=passes / max(1, len(rows)),
             passed=passed,
         )
-
-    def _still(self) -> list[str]:
-        assert self.seams is not None
-        now = {n: facts.bits(p) for n, p in facts.named_parameters(self.seams.roots)}
-        return [name for name, bits in self._bits.items() if now.get(name) == bits]
 
 
 class CountingConductor(FollowingConductor):
