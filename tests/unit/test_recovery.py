@@ -252,6 +252,20 @@ def test_a_refused_value_leaves_others_of_its_unit_open() -> None:
     assert len(asked) == 2, "each value is proven once"
 
 
+def test_one_iteration_with_the_same_bits_makes_no_promise() -> None:
+    proofs = Proofs(frozenset())
+    for name, found, shown in [
+        ("fused-optimizer", "exact", "rounding"),
+        ("loader-workers", "statistics", "statistics"),
+        ("grads-to-none", "exact", "exact"),
+    ]:
+        steps = proofs.refusal(find(name), True)
+        next(steps)
+        with pytest.raises(StopIteration):
+            steps.send(Proof(name, found, True, 0.0, 1.0, "", "fine"))
+        assert proofs.numerics(find(name)) == shown
+
+
 def test_the_parts_of_a_bundle() -> None:
     proofs, asked = Proofs(frozenset()), []
     amp, threads = find("amp-bf16"), find("threads")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 
 from hasten.optimisations import Numerics, Optimisation
 from hasten.records import Proof, Value
@@ -102,12 +102,20 @@ class Proofs:
         return proof.reason
 
     def numerics(self, unit: Optimisation) -> str:
-        """The class that a unit turned out to have, or what it declares."""
+        """The class that a unit declares, or a weaker one that it turned out to have.
+
+        One iteration that came out the same to the bit is no promise for the others.
+        """
         if isinstance(unit, Bundle):
-            known = [self.numerics(part) for part, _ in unit.parts]
-            return next(n.value for n in reversed(Numerics) if n.value in known)
+            return _weakest(self.numerics(part) for part, _ in unit.parts)
         proof = self._latest.get(unit.name)
-        return proof.numerics if isinstance(proof, Proof) else unit.numerics.value
+        found = [proof.numerics] if isinstance(proof, Proof) else []
+        return _weakest([unit.numerics.value, *found])
+
+
+def _weakest(classes: Iterable[str]) -> str:
+    known = set(classes)
+    return next(n.value for n in reversed(Numerics) if n.value in known)
 
 
 def _key(unit: Optimisation, value: Value) -> tuple[str, str]:
