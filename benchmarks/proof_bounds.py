@@ -211,21 +211,15 @@ def table(rows: list[dict[str, Any]]) -> str:
     cases: dict[tuple[bool, str], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         cases[not row["honest"], row["name"]].append(row)
-    text = [
-        "| case | kinds | as it should be | closest to its bound | longest proof | fell short |"
-    ]
-    text += ["|---|---|---|---|---|---|"]
+    text = ["| case | kinds | as it should be | closest to its bound | fell short |"]
+    text += ["|---|---|---|---|---|"]
     for (fault, name), found in sorted(cases.items()):
         good, trials = (sum(row[k] for row in found) for k in ("good", "trials"))
         short = [f"{r['kind']} {r['good']}/{r['trials']}" for r in found if r["good"] < r["trials"]]
         closest = max(found, key=lambda row: row["strain"])
         strain = "" if fault else f"{closest['strain']:.2f} ({closest['kind']})"
-        longest = max(row["seconds"] for row in found)
         kinds = ", ".join(row["kind"] for row in found)
-        text.append(
-            f"| {name} | {kinds} | {good} of {trials} | {strain} | {longest:.1f} s "
-            f"| {', '.join(short)} |"
-        )
+        text.append(f"| {name} | {kinds} | {good} of {trials} | {strain} | {', '.join(short)} |")
     return "\n".join(text)
 
 
