@@ -45,7 +45,7 @@ def found(verdict: str = "holds", **changes: Any) -> Verification:
         (180.0, 5.0, 0.1, 36),  # a fifth of the budget
         (180.0, 5.0, 0.4, 20),  # so few take less than half of it
         (180.0, 5.0, 0.5, 0),
-        (180.0, 20.0, 0.1, 0),  # ten starts alone would take as long as the budget
+        (180.0, 6.0, 0.1, 0),  # ten starts alone would take a third of it
     ],
 )
 def test_how_many_iterations(
@@ -54,6 +54,10 @@ def test_how_many_iterations(
     room = Room(budget, start, iteration, seeds=5)
     assert room.iterations == iterations
     assert 10 * room.iterations * iteration <= budget / 2
+
+
+def test_starts_side_by_side_take_less() -> None:
+    assert Room(180.0, 6.0, 0.1, seeds=5, together=True).iterations == 36
 
 
 def test_the_refusal_says_what_it_would_take() -> None:

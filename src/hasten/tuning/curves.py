@@ -15,7 +15,8 @@ from hasten.tuning.verifying import Verifying, VerifyRequest
 from hasten.verification import Verification
 
 #: Of the budget: what all iterations may take, and what all starts of the script may take.
-_SHARE, _MOST_SHARE, _STARTS = 0.2, 0.5, 1.0
+_SHARE, _MOST_SHARE, _STARTS = 0.2, 0.5, 0.3
+_SIDE_BY_SIDE = 1.2  # times as long as one alone take two starts at once
 _FEWEST, _MOST = 20, 200  # iterations of each run
 
 
@@ -27,12 +28,18 @@ class Room:
     start: float  # of one process, to its first iteration
     iteration: float
     seeds: int
+    together: bool = False  # both runs of a pair at the same time
+
+    @property
+    def _starts(self) -> float:
+        """Seconds of all starts."""
+        return self.seeds * self.start * (_SIDE_BY_SIDE if self.together else 2)
 
     @property
     def iterations(self) -> int:
         """Of each run; 0: so few fit that they would say nothing."""
         runs = 2 * self.seeds
-        if runs * self.start > _STARTS * self.budget:
+        if self._starts > _STARTS * self.budget:
             return 0
         fit = int(_SHARE * self.budget / (runs * max(self.iteration, 1e-6)))
         if fit < _FEWEST:
@@ -43,7 +50,7 @@ class Room:
     @property
     def refusal(self) -> str:
         """Why there are none."""
-        took = 2 * self.seeds * (self.start + _FEWEST * self.iteration)
+        took = self._starts + 2 * self.seeds * _FEWEST * self.iteration
         return (
             f"the loss curves of several seeds were not compared: {2 * self.seeds} runs of "
             f"{_FEWEST} iterations would take {_time(took)} beside a budget of "

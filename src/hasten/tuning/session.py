@@ -137,6 +137,7 @@ class Session:
             self.driver.start_seconds,
             search.bench.profile.iteration,
             request.curves,
+            self.driver.together,
         )
         if not room.iterations:
             self._note(room.refusal)
