@@ -281,3 +281,18 @@ def test_a_worse_loss_is_told() -> None:
     )
     assert "too few" in peers.loss_said(Runs({"script": good, "by hand": [0.5]}), "by hand")
     assert peers.loss_said(Runs({"script": good, "by hand": []}), "by hand") == "not run"
+
+
+def test_the_search_comes_close_to_the_best_of_a_made_up_loop() -> None:
+    import search_quality
+
+    from hasten.optimisations import discover
+
+    loop = search_quality.LOOPS["jpeg-bound"]
+    with search_quality.only(loop):
+        least = search_quality.best(loop)
+        seconds, search = search_quality.searched(loop, budget=130.0, noise=0.03, seed=0)
+    assert least < 0.2 * loop.seconds({})
+    assert seconds < 1.2 * least, search.found.setting
+    assert "cache-items" in search.found.setting
+    assert "amp-fp16" in discover()  # the real units are back

@@ -295,7 +295,7 @@ class Search:
             refused = yield from self.proofs.refusal(trial.unit, trial.value)
             if trial.ratio() >= WORTH_IT and not refused:
                 self._adopt(trial)
-                self.found.sure = False
+                trial.won, self.found.sure = True, False
                 return
 
     # --- together --------------------------------------------------------------------------

@@ -184,9 +184,11 @@ def row(
 
 
 def _given_up(trial: Trial) -> str:
-    """Why an undecided candidate got no more turns, where that says something."""
+    """What became of an undecided candidate, where that says something."""
     if trial.race.result.verdict is not None:
         return ""
+    if trial.won:
+        return "likely to be faster; the plan as a whole is confirmed"
     if trial.race.result.crawls:
         return "given up after its first block, many times slower"
     if not trial.race.result.pairs:
