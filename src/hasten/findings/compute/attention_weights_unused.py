@@ -12,8 +12,7 @@ How it is measured
     module's work is run with and without them on the recorded shapes, forward and backward, in
     turns, on a CPU by processor time.
 
-    That is the least that is saved: alone, the matrices lie in the processor's caches, and their
-    memory is not asked of the system again and again, as it may be in the training.
+    It is run alone, outside of the training, where both ways may be quicker than in it.
 
 What to do
     `self.attention(q, k, v, need_weights=False)`. It rounds differently, and its dropout draws
@@ -50,7 +49,7 @@ class AttentionWeightsUnused(Finding):
                 todo="call it with need_weights=False",
                 evidence=(
                     f"{one.times} calls an iteration, {one.faster:.1f} times as fast without "
-                    "the weights, forward and backward; that is the least that is saved",
+                    "the weights, forward and backward, run alone",
                 ),
                 place=one.place,
                 cost=one.cost,
