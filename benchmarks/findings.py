@@ -43,6 +43,8 @@ NEEDS_GPU = {
     "synchronises-each-iteration",
     "unpinned-copies",
 }
+#: Seen with a small /dev/shm only: tests/integration/test_findings_machine.py.
+ELSEWHERE = {"shared-memory-too-small"}
 #: Seconds of measuring for mistakes that a short look can't show.
 SECONDS = {
     "worker-memory-growth": 30.0,
@@ -107,12 +109,12 @@ def cases(root: Path | None) -> Iterator[Case]:
     """Every command, mistakes first."""
     for path in sorted(SCRIPTS.glob("finding_*.py")):
         name = path.stem.removeprefix("finding_").replace("_", "-")
-        if name not in NEEDS_GPU:
+        if name not in NEEDS_GPU | ELSEWHERE:
             yield Case(name, (path.name,), _mistake(name), _marked(path))
     for path in sorted(SCRIPTS.glob("finding_*.py")):
         if RIGHT in path.read_text(encoding="utf-8"):
             name = path.stem.removeprefix("finding_").replace("_", "-")
-            if name not in NEEDS_GPU:
+            if name not in NEEDS_GPU | ELSEWHERE:
                 cured = _mistake(name)
                 yield Case(f"{name} put right", (path.name, RIGHT), cured=cured)
     controls = [path.name for path in sorted(SCRIPTS.glob("healthy_*.py"))]

@@ -22,7 +22,7 @@ if __name__ == "__main__":
     model = nn.Sequential(nn.Linear(64, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     ahead = 2 if "--right" in sys.argv else 16
-    loader = DataLoader(Volumes(), batch_size=16, num_workers=1, prefetch_factor=ahead)  # the mistake
+    loader = DataLoader(Volumes(), 16, num_workers=1, prefetch_factor=ahead)  # the mistake
     for _ in range(100):
         for x, y in loader:
             optimizer.zero_grad()

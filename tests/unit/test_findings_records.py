@@ -136,11 +136,8 @@ def test_shared_memory_is_held_against_the_batches_in_flight(make_profile: Make)
     loader = dataclasses.replace(make_profile().loader, workers=4, prefetch=2)
     machine = dataclasses.replace(look(), shm=64 * 2**20)
     for size, expected in ((16 * 2**20, 1), (2**20, 0)):
-        case = diagnosis(
-            make_profile,
-            profile={"loader": loader},
-            examined=Examined(loader=LoaderTimes(batch_bytes=size)),
-        )
+        facts = {"loaders": {"batch_bytes": size}}
+        case = diagnosis(make_profile, profile={"loader": loader}, facts=facts)
         case = dataclasses.replace(case, environment=machine)
         assert len(found("shared-memory-too-small", case)) == expected
 
@@ -167,7 +164,13 @@ def test_a_slow_transform_is_no_matter_where_data_is_not(make_profile: Make) -> 
 
 @pytest.mark.parametrize(
     ("looks", "expected"),
-    [([50, 100, 150, 200], 1), ([50, 51, 50, 52], 0), ([50, 200], 0), ([200, 150, 100, 240], 0)],
+    [
+        ([50, 100, 150, 200, 240], 1),
+        ([50, 51, 50, 52, 52], 0),
+        ([50, 200], 0),
+        ([200, 150, 100, 200, 240], 0),
+        ([18, 31, 43, 47, 53, 53, 54], 0),  # seen: pages that a new worker touches at first
+    ],
 )
 def test_memory_has_to_grow_steadily(make_profile: Make, looks: list[int], expected: int) -> None:
     facts = {"loaders": {"worker_memory": [[size * 2**20 for size in looks]]}}

@@ -38,20 +38,20 @@ class SharedMemoryTooSmall(Finding):
 
     def look(self, diagnosis: Diagnosis) -> Iterator[Found]:
         """The need is above the size."""
-        loader, times = diagnosis.profile.loader, diagnosis.examined.loader
-        size = diagnosis.environment.shm
-        if loader is None or times is None or not loader.workers or size is None:
+        loader, facts = diagnosis.profile.loader, diagnosis.observed.facts.get("loaders", {})
+        size, batch = diagnosis.environment.shm, facts.get("batch_bytes", 0)
+        if loader is None or not loader.workers or size is None:
             return
         flight = loader.workers * (loader.prefetch or 2) + 1  # one is with the training
-        need = flight * times.batch_bytes
+        need = flight * batch
         if need <= size:
             return
         yield Found(
             summary="batches on their way do not fit in /dev/shm",
             todo=f"a larger --shm-size (at least {2 * need // _MIB + 1} MiB), or fewer workers",
             evidence=(
-                f"{flight} batches of {times.batch_bytes / _MIB:.1f} MiB need "
+                f"{flight} batches of {batch / _MIB:.1f} MiB need "
                 f"{need / _MIB:.0f} MiB, /dev/shm has {size / _MIB:.0f} MiB",
             ),
-            place=place_from(diagnosis.observed.facts.get("loaders", {}).get("made")),
+            place=place_from(facts.get("made")),
         )

@@ -27,7 +27,8 @@ from typing import ClassVar
 
 from hasten.findings.base import Diagnosis, Finding, Found, Kind, place_from
 
-_LOOKS = 3
+_STEADY = 0.6  # of what the first looks rose the last ones rise, too
+_LOOKS = 5
 _GROWTH = 24 * 2**20  # bytes of all workers together within one epoch
 _SHARE = 0.3  # of what was there at the first look
 _MIB = 2**20
@@ -63,4 +64,8 @@ def _grows(looks: list[int]) -> bool:
         return False
     rises = sum(later > earlier for earlier, later in itertools.pairwise(looks))
     growth = looks[-1] - looks[0]
-    return rises >= 0.7 * (len(looks) - 1) and growth > max(_GROWTH, _SHARE * looks[0])
+    if rises < 0.7 * (len(looks) - 1) or growth <= max(_GROWTH, _SHARE * looks[0]):
+        return False
+    # A worker that begins touches its pages for the first time, which slows down soon.
+    half = (len(looks) - 1) // 2
+    return looks[-1] - looks[-1 - half] >= _STEADY * (looks[half] - looks[0])

@@ -65,7 +65,7 @@ def _made_here(loader: DataLoader[Any], indices: list[Any], seconds: float) -> L
     for index in indices:
         items, batch, collating = _make(loader, index)
         fetch, collate, count = fetch + items + collating, collate + collating, count + 1
-        size = max(size, _size(batch))
+        size = max(size, batch_bytes(batch))
         if time.perf_counter() > deadline:
             break
     calls = CallTimes()
@@ -124,12 +124,13 @@ def _hottest(calls: CallTimes) -> Place | None:
     return place(*max(calls.lines, key=lambda line: calls.lines[line]))
 
 
-def _size(batch: Any) -> int:
+def batch_bytes(batch: Any) -> int:
+    """Bytes of all tensors in a batch."""
     if isinstance(batch, torch.Tensor):
         return batch.numel() * batch.element_size()
     if isinstance(batch, Mapping):
         batch = list(batch.values())
-    return sum(map(_size, batch)) if isinstance(batch, (list, tuple)) else 0
+    return sum(map(batch_bytes, batch)) if isinstance(batch, (list, tuple)) else 0
 
 
 def _alone(

@@ -3,7 +3,8 @@
 Events: "loader_made", "loader_iterated". Facts, about the training loader: "made" and "iterated"
 (places), "first_waits" (seconds from `iter` to the first batch, an epoch each), "last_waits"
 (seconds in which the loop learns that there is no further batch: workers end then), "worker_memory"
-(bytes private to the workers and not shared with anybody, as epochs go on).
+(bytes private to the workers and not shared with anybody, as epochs go on), "batch_bytes" (of the
+tensors in a batch).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, ClassVar
 from torch.utils.data import DataLoader
 
 from hasten.instrument.observe.base import Observer
+from hasten.instrument.observe.loader_times import batch_bytes
 from hasten.instrument.observe.log import Log
 from hasten.instrument.observe.places import place, users_frame
 
@@ -36,7 +38,7 @@ class Loaders(Observer):
         self._iterated: weakref.WeakKeyDictionary[Any, _Frame] = weakref.WeakKeyDictionary()
         self._training: Any = None
         self._begun = self._looked = self._asked = 0.0
-        self._batches = 0
+        self._batches = self._bytes = 0
         self._waits: list[float] = []
         self._ends: list[float] = []
         self._memory: list[list[int]] = []
@@ -81,6 +83,7 @@ class Loaders(Observer):
             self._training = weakref.ref(loader)
         if self._batches == 1 and self._begun and self._memory:
             self._waits.append(now - self._begun)
+        self._bytes = self._bytes or batch_bytes(batch)
         if self._batches > _SETTLED and now - self._looked > _EVERY:
             self._looked = now
             self._look_at_workers()
@@ -94,7 +97,7 @@ class Loaders(Observer):
                 with open(f"/proc/{child.pid}/smaps_rollup", encoding="ascii") as file:
                     lines = file.read().splitlines()
                 if "python" in " ".join(child.cmdline()[:1]):
-                    private += sum(_bytes(line) for line in lines if "Private_Dirty" in line)
+                    private += _private(lines)
             except (OSError, psutil.Error):
                 continue
         if private:
@@ -118,8 +121,16 @@ class Loaders(Observer):
             "iterated": _plain(iterated),
             "first_waits": self._waits,
             "last_waits": self._ends,
+            "batch_bytes": self._bytes,
             "worker_memory": [looks for looks in self._memory if looks],
         }
+
+
+def _private(lines: list[str]) -> int:
+    """Bytes that nobody shares; batches that wait in shared memory aren't the worker's own."""
+    dirty = sum(_bytes(line) for line in lines if line.startswith("Private_Dirty"))
+    shared = sum(_bytes(line) for line in lines if line.startswith("Pss_Shmem"))
+    return max(0, dirty - shared)
 
 
 def _bytes(line: str) -> int:
