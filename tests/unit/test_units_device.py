@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,8 +29,6 @@ FOR_ACCELERATORS = {
 
 @pytest.mark.parametrize("name", sorted(FOR_ACCELERATORS))
 def test_on_a_cpu_they_say_why_not(name: str, make_profile: Any) -> None:
-    from dataclasses import replace
-
     machine = replace(look(), gpus=())
     assert find(name).applies(make_profile(), machine).reason == FOR_ACCELERATORS[name]
 
@@ -44,6 +43,18 @@ def test_a_script_on_the_cpu_beside_a_gpu_is_told(make_profile: Any) -> None:
     assert unit.applies(make_profile(torch="2.14.1+cu130"), machine).values == ("cuda",)
     without = unit.applies(make_profile(torch="2.14.1+cpu"), machine)
     assert without.reason == "torch 2.14.1+cpu was built without support for GPUs"
+
+
+def test_models_of_one_class_are_compiled_as_static_ones(make_profile: Any) -> None:
+    """torch fails to compile two `nn.Sequential` after one another: it takes sizes to vary."""
+    profile, machine = make_profile(), replace(look(), compiler="/usr/bin/g++")
+    (root,) = profile.roots
+    for roots, value in (
+        ((root, root), {"dynamic": False}),
+        ((root, replace(root, name="Other")), {}),
+        ((root, replace(root, shapes_vary=True)), {"dynamic": True}),
+    ):
+        assert find("compile").applies(replace(profile, roots=roots), machine).values == (value,)
 
 
 def test_compile_modes_are_for_gpus_with_shapes_that_stay(make_profile: Any) -> None:

@@ -3,7 +3,8 @@
 What it does
     Calls of every root module run through `torch.compile`; the module object, its
     parameters and its checkpoint keys stay as they are. Shapes that vary are compiled once as
-    dynamic ones. Random numbers are drawn as eager code draws them. On GPUs the modes
+    dynamic ones. Models of one class share their code, and dynamo would take the other model's
+    shapes for shapes that vary: they are compiled as static ones. Random numbers are drawn as eager code draws them. On GPUs the modes
     "reduce-overhead" (CUDA graphs) and "max-autotune" (kernels chosen by measuring) are tried too.
 
 Why it is faster
@@ -63,6 +64,9 @@ class Compile(Optimisation):
             return Applies(reason="no C++ compiler was found, which compiling for the CPU needs")
         vary = any(root.shapes_vary for root in profile.roots)
         usual: Value = {"dynamic": True} if vary else {}
+        names = [root.name for root in profile.roots]
+        if not vary and len(set(names)) < len(names):
+            usual = {"dynamic": False}
         # CUDA graphs and tuned kernels are there for GPUs, and for shapes that stay the same.
         modes = _MODES if profile.device == "cuda" and not vary else ()
         return Applies(values=(usual, *({"mode": mode} for mode in modes)))
