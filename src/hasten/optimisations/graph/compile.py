@@ -4,8 +4,9 @@ What it does
     Calls of every root module run through `torch.compile`; the module object, its
     parameters and its checkpoint keys stay as they are. Shapes that vary are compiled once as
     dynamic ones. Models of one class share their code, and dynamo would take the other model's
-    shapes for shapes that vary: they are compiled as static ones. Random numbers are drawn as eager code draws them. On GPUs the modes
-    "reduce-overhead" (CUDA graphs) and "max-autotune" (kernels chosen by measuring) are tried too.
+    shapes for shapes that vary: they are compiled as static ones. Random numbers are drawn as
+    eager code draws them. On GPUs the modes "reduce-overhead" (CUDA graphs) and "max-autotune"
+    (kernels chosen by measuring) are tried too.
 
 Why it is faster
     Chains of small operations become one kernel each, which saves memory traffic and, on GPUs,
