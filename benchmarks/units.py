@@ -27,6 +27,7 @@ from hasten.records import BlockDone, Profile, Proof, Prove, RunBlock, Setting, 
 from hasten.tuning.process import Child, Gone
 
 ROOT = Path(__file__).parent.parent
+JPEG = "../../benchmarks/workloads/jpeg.py"
 ITERATIONS = 12  # in a block
 
 
@@ -66,6 +67,10 @@ CASES = (
     Case("debug-off", ["anomaly"], "steady.py"),
     Case("amp-fp16", True, "steady.py", force=True),
     Case("amp-fp16", True, "loop_own_amp.py"),
+    Case("batched-fetch", True, "unit_rows.py"),
+    Case("batched-fetch", True, JPEG),
+    Case("cache-items", {"store": "memory"}, JPEG),
+    Case("cache-items", {"store": "memory"}, "unit_rows.py"),
     *(
         Case(name, value, "unit_images.py")
         for name, value in (
