@@ -26,7 +26,7 @@ from hasten.instrument.observe.base import Observer
 from hasten.instrument.observe.log import Log
 
 _WORKERS = 32  # lanes at most
-_KEPT = 128  # batches of each
+_KEPT = 512  # batches of each: what is shown may lie some epochs back
 _ENTRY = struct.Struct("qq")  # begin and end
 #: Id of a data set; batches; nanoseconds: fetching, collating, of the processor.
 _SUMS = struct.Struct("qqqqq")
@@ -43,7 +43,6 @@ class Workers(Observer):
 
     def __init__(self) -> None:
         self._shared: mmap.mmap | None = None
-        self._made = 0  # by this process, when it is a worker
         self._collating = 0
         self._hooked: Any = None  # the fetcher whose collating is timed
 
@@ -77,8 +76,7 @@ class Workers(Observer):
             yield
         finally:
             now = time.perf_counter_ns()
-            place = lane + _ENTRIES + self._made % _KEPT * _ENTRY.size
-            self._made += 1
+            place = lane + _ENTRIES + _made(shared, lane) % _KEPT * _ENTRY.size
             _ENTRY.pack_into(shared, place, begun, now)
             used = time.process_time_ns() - used
             _add(shared, lane, dataset, (1, now - begun, self._collating - collated, used))
@@ -112,6 +110,11 @@ class Workers(Observer):
             return {}
         loader = conductor.loop.loader if conductor.loop is not None else None
         return _means(self._shared, id(getattr(loader, "dataset", None)))
+
+
+def _made(shared: mmap.mmap, lane: int) -> int:
+    """Batches in a lane by now, also those of workers of earlier epochs."""
+    return sum(_SUMS.unpack_from(shared, lane + slot * _SUMS.size)[1] for slot in range(_SLOTS))
 
 
 def _add(shared: mmap.mmap, lane: int, dataset: int, new: tuple[int, ...]) -> None:
