@@ -18,7 +18,7 @@ READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help setup data demo test check docs format bench gpu-check clean
-.PHONY: bench-packages bench-noise bench-growth bench-oracle bench-peers bench-limit bench-diagnosis
+.PHONY: bench-packages bench-noise bench-search bench-growth bench-oracle bench-peers bench-limit bench-diagnosis
 
 help: ## list the targets
 	@echo "usage: make TARGET"
@@ -59,7 +59,7 @@ format: $(READY) ## put all files into the standard format
 	$(BIN)/ruff format src tests examples benchmarks
 	$(BIN)/ruff check --fix src tests examples benchmarks
 
-bench: bench-noise bench-growth bench-oracle bench-peers bench-limit bench-diagnosis ## every benchmark, and the slow tests (hours)
+bench: bench-noise bench-search bench-growth bench-oracle bench-peers bench-limit bench-diagnosis ## every benchmark, and the slow tests (hours)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -s $(ARGS)
 
 WORKLOADS := jpeg cnn vit gpt lstm vae
@@ -69,6 +69,9 @@ bench-packages: $(READY)
 
 bench-noise: bench-packages ## why turns: verdicts under busy cores (two minutes)
 	$(BIN)/python benchmarks/noise.py
+
+bench-search: bench-packages ## how close the search comes to the best on made-up loops (five minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/search_quality.py --seeds 8
 
 bench-growth: bench-packages ## what grows with what (half an hour)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/growth.py
