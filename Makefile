@@ -40,7 +40,7 @@ $(READY): pyproject.toml Makefile
 data: $(READY) ## write the demo's image set to examples/data
 	@$(BIN)/python examples/make_data.py
 
-demo: data ## tune examples/image_classification.py (under five minutes)
+demo: data ## tune examples/image_classification.py (five minutes)
 	$(BIN)/hasten tune --budget $(BUDGET) examples/image_classification.py --epochs 40
 
 test: $(READY) ## all tests that are neither slow nor for a GPU (under ten minutes)
