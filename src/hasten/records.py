@@ -62,6 +62,11 @@ class LoaderFacts:
     items: ItemFacts | None = None  # None: data costs too little to have looked
     one_by_one: str = ""  # why items can't be fetched a batch at a time; empty: they can
 
+    @property
+    def in_flight(self) -> int:
+        """Batches that workers have ready or in work at most."""
+        return self.workers * (self.prefetch or 2)
+
 
 @dataclass(frozen=True)
 class RootFacts:

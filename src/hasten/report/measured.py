@@ -73,7 +73,7 @@ def _shared_memory(diagnosis: Diagnosis) -> Iterator[tuple[str, str]]:
     size = diagnosis.environment.shm
     if loader is None or times is None or not loader.workers or not size or not times.batch_bytes:
         return
-    need = (loader.workers * (loader.prefetch or 2) + 1) * times.batch_bytes
+    need = (loader.in_flight + 1) * times.batch_bytes
     yield "/dev/shm", f"{need / MIB:.1f} MiB needed at most, of {size / MIB:.0f} MiB"
 
 

@@ -271,7 +271,7 @@ def _in_flight(diagnosis: Diagnosis, setting: Setting) -> int:
     loader = diagnosis.profile.loader
     if loader is None:
         return 0
-    own = loader.workers * (loader.prefetch or 2)
+    own = loader.in_flight
     changed = setting.get("loader-workers")
     if not isinstance(changed, dict):
         return own

@@ -26,7 +26,6 @@ from hasten.tuning.trial import WORTH_IT, Trial, changes, row
 
 _FIRST_SHARE = 0.6  # of the budget is for candidates by themselves
 _DATA_BOUND = 1.3  # times as fast without waiting for data: that is seen to first
-_LONG_COMPILE = 3.0  # seconds
 _LIKELY_SHARE = 0.3  # of the budget, at most, for what mostly helps
 _LOOK = 4  # pairs of blocks that every candidate gets, if that takes no more than ...
 _LOOK_SHARE = 0.4  # ... of a round
@@ -379,7 +378,7 @@ class Search:
         if latest.hopeless() or (latest.loses() and not interacts):
             return False
         # Compiling once more, with the plan, may cost more than it promises.
-        return latest.race.result.compile_seconds <= _LONG_COMPILE or latest.ratio() >= 1.0
+        return not latest.compiles_long or latest.ratio() >= 1.0
 
     # --- telling ---------------------------------------------------------------------------
 

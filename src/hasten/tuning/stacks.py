@@ -17,7 +17,6 @@ from hasten.tuning.trial import Bundle, Trial
 #: Why a unit (with this value) can't be in a plan, or an empty string.
 Objection = Callable[..., str]
 
-_LONG_COMPILE = 3.0  # seconds
 _MORE_GAIN = 0.02  # of a new stack, above those of this round: else turns go to those
 
 
@@ -67,6 +66,6 @@ def _promises(trial: Trial, objection: Objection) -> bool:
     refused = trial.refused or objection(trial.unit, trial.value)
     if refused or compared.problem or not compared.pairs:
         return False
-    if compared.compile_seconds > _LONG_COMPILE:
-        return trial.won  # compiling once more, for the stack, has to be worth it
+    if trial.compiles_long:
+        return trial.won
     return trial.ratio() > 1.0 and compared.verdict in (None, Verdict.FASTER)

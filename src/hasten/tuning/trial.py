@@ -13,6 +13,7 @@ from hasten.tuning.comparing import Compared, Race
 
 WORTH_IT = 1.02  # a part of a plan that gains less is left out: the cheaper plan is as good
 _HOPELESS = 0.7  # after one pair
+_LONG_COMPILE = 3.0  # seconds
 _PROMISING = 1.01
 _CORES = 0.93  # what a candidate that takes cores has to be ahead
 _DOUBT = 2.0  # pairs that count for no gain at all
@@ -39,6 +40,11 @@ class Trial:
     def open(self) -> bool:
         """Whether more turns can change anything."""
         return self.race.open and not self.told
+
+    @property
+    def compiles_long(self) -> bool:
+        """Whether compiling it once more has to be worth it."""
+        return self.race.result.compile_seconds > _LONG_COMPILE
 
     def ratio(self) -> float:
         """The estimate so far; what was expected while there is none."""

@@ -42,7 +42,7 @@ class SharedMemoryTooSmall(Finding):
         size, batch = diagnosis.environment.shm, facts.get("batch_bytes", 0)
         if loader is None or not loader.workers or size is None:
             return
-        flight = loader.workers * (loader.prefetch or 2) + 1  # one is with the training
+        flight = loader.in_flight + 1  # one is with the training
         need = flight * batch
         if need <= size:
             return
