@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hasten.instrument.proof import bounds
 from hasten.instrument.proof.deviation import compare, deviation, overall, same_bits
-from hasten.instrument.proof.random_draws import DitheredMasks, FloatDraws
+from hasten.instrument.proof.random_draws import DitheredMasks, SameDraws
 from hasten.instrument.proof.rounding import (
     BFLOAT16,
     FLOAT32,
@@ -281,11 +281,25 @@ def test_random_numbers_are_the_same_in_every_format(size: int) -> None:
     found = []
     for dtype in (torch.float32, torch.bfloat16):
         torch.manual_seed(0)
-        with FloatDraws():
+        with SameDraws():
             x = torch.ones(size, dtype=dtype)
             found.append([torch.randn_like(x), torch.rand_like(x), x.clone().normal_()])
     for a, b in zip(*found, strict=True):
         assert b.dtype == torch.bfloat16 and torch.equal(a.bfloat16(), b)
+
+
+@pytest.mark.parametrize("shape", [(2, 8, 5, 5), (2, 4, 3, 3, 3)])
+def test_random_numbers_are_the_same_in_every_memory_order(shape: tuple[int, ...]) -> None:
+    form = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
+    found = []
+    for memory_format in (torch.contiguous_format, form):
+        torch.manual_seed(0)
+        with SameDraws(wide=False, rows=True):
+            x = torch.ones(shape).to(memory_format=memory_format)
+            dropped = torch.nn.functional.dropout(x, 0.5)
+            found.append([dropped, torch.randn_like(x), x.clone().normal_(), torch.bernoulli(x / 2)])
+    for a, b in zip(*found, strict=True):
+        assert torch.equal(a, b) and b.is_contiguous(memory_format=form)
 
 
 def test_the_coarsest_format_counts() -> None:

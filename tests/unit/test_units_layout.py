@@ -128,6 +128,32 @@ def test_it_is_proven_on_the_model_and_on_the_steps() -> None:
     assert proof.passed and proof.numerics in ("exact", "rounding"), proof
 
 
+@pytest.mark.parametrize("probability", [0.25, 0.5])
+def test_masks_drawn_in_another_memory_order_are_no_error(probability: float) -> None:
+    """Dropout of images is one mask, dropout of features another: only the first is reordered."""
+
+    class Dropping(Images):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = nn.Sequential(
+                nn.Conv2d(3, 8, 3),
+                nn.ReLU(),
+                nn.Dropout(probability),
+                nn.Flatten(),
+                nn.Linear(800, 16),
+                nn.ReLU(),
+                nn.Dropout(0.5),
+                nn.Linear(16, 5),
+            )
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+            self.models, self.optimizers = [self.model], [self.optimizer]
+
+    with seamed(Dropping()) as ours:
+        ours.run([{}])
+        proof = ours.prove("channels-last")
+    assert proof.passed and proof.numerics == "rounding", proof
+
+
 def test_a_view_of_a_convolution_raises_in_the_script_and_is_undone() -> None:
     class Viewing(nn.Module):
         def __init__(self) -> None:

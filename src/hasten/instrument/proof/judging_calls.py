@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from hasten.instrument.proof.bounds import (
@@ -18,7 +19,7 @@ from hasten.instrument.proof.bounds import (
 )
 from hasten.instrument.proof.calls import RecordedCall, Replay, replay
 from hasten.instrument.proof.deviation import overall
-from hasten.instrument.proof.random_draws import FloatDraws
+from hasten.instrument.proof.random_draws import SameDraws
 from hasten.instrument.proof.rounding import Format, coarsest
 from hasten.instrument.proof.sensitivity import (
     FINE_SECONDS,
@@ -166,11 +167,12 @@ def _judge_rounding(
 
     best, note = attempt(seen), ""
     if not best.passed and (seen.drew or first.drew):
-        drawn = _with_float_draws(call, sides)
-        other = None if drawn is None else attempt(drawn, FloatDraws)
-        if other is not None and _closer(other, best, first, unit):
+        same = _same_draws(call, sides)
+        drawn = None if same is None else _with_same_draws(call, same.mode)
+        other = None if drawn is None else attempt(drawn, same.mode)
+        if same is not None and other is not None and _closer(other, best, first, unit):
             best = other
-            note = f"random numbers are drawn in {unit.name}; compared with the same ones"
+            note = f"random numbers are drawn {same.how}; compared with the same ones"
         elif (stream := _stream(call, sides, best)) is Stream.OTHER:
             return Verdict(best.checks, "statistics", "another random stream: statistics")
         elif stream is Stream.FIXED:
@@ -297,13 +299,31 @@ def _structure(first: Replay, seen: Replay) -> list[Check]:
     return checks
 
 
-def _with_float_draws(call: RecordedCall, sides: Sides) -> Replay | None:
-    """The candidate with random numbers drawn in float32, where it draws in another format."""
+@dataclass
+class _SameDraws:
+    """How a candidate draws its random numbers, and a mode in which it draws the reference's."""
+
+    how: str
+    mode: Callable[[], Any]
+
+
+def _same_draws(call: RecordedCall, sides: Sides) -> _SameDraws | None:
+    """What undoes a candidate's way of drawing; None where it draws as the reference does."""
+    sides.reference()
+    before = (call.root.reduced, bool(call.root.converted))
     sides.candidate()
-    if call.root.reduced is None or call.root.compiled:
+    wide = call.root.reduced is not None and before[0] is None
+    rows = bool(call.root.converted) and not before[1]
+    if call.root.compiled or not (wide or rows):
         return None
+    ways = [f"in {_name(call.root.reduced)}"] * wide + ["in another memory order"] * rows
+    return _SameDraws(" and ".join(ways), partial(SameDraws, wide, rows))
+
+
+def _with_same_draws(call: RecordedCall, mode: Callable[[], Any]) -> Replay | None:
+    """The candidate, which is in force, with the reference's random numbers."""
     try:
-        return replay(call, mode=FloatDraws())  # type: ignore[no-untyped-call]
+        return replay(call, mode=mode())
     except RuntimeError:  # an operation of the script's own that minds the format
         return None
 

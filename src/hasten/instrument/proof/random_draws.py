@@ -1,6 +1,6 @@
-"""Random numbers of a candidate that draws them in a reduced format.
+"""Random numbers of a candidate that draws them in a reduced format, or in another memory order.
 
-Both modes leave alone what isn't random, and change only how the format rounds what was drawn.
+Both modes leave alone what isn't random, and change only how it is drawn or rounded.
 """
 
 from __future__ import annotations
@@ -12,49 +12,71 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
-class FloatDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Draws random numbers in float32 whatever format is asked for, then casts them.
+class SameDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Draws the random numbers that the reference draws, then gives them the candidate's form.
 
-    `randn_like` of a bfloat16 tensor gives other numbers than of a float32 one; with this, both
-    get the same and only the rounding differs.
+    `randn_like` of a bfloat16 tensor gives other numbers than of a float32 one, and a dropout mask
+    is filled in memory order, so that images in channels_last get another one than images in rows.
+    With this both sides get the same, and what is left is what the candidate computes.
+
+    Args:
+        wide: draw in float32 where a reduced format is asked for, and cast what was drawn.
+        rows: draw in rows whatever the strides, and lay out what was drawn.
     """
+
+    def __init__(self, wide: bool = True, rows: bool = False) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._wide, self._rows = wide, rows
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Run one operation, in float32 when it draws."""
+        """Run one operation, in float32 and in rows when it draws."""
         kwargs = dict(kwargs or {})
         # Attention is a random operation too, but hands its backward more than what it drew.
         if torch.Tag.nondeterministic_seeded not in func.tags or "product" in str(func):
             return func(*args, **kwargs)
-        if func._schema.is_mutable:
-            target = args[0]
-            if isinstance(target, torch.Tensor) and target.dtype in _REDUCED:
-                drawn = func(target.float(), *args[1:], **kwargs)
-                return target.copy_(drawn)
+        given = [a for a in args if isinstance(a, torch.Tensor)]
+        dtypes = {a.dtype for a in given} | {kwargs.get("dtype")}
+        narrow = next((d for d in dtypes if d in _REDUCED), None) if self._wide else None
+        strides = next((_layout(a) for a in given), None) if self._rows else None
+        if narrow is None and strides is None:
             return func(*args, **kwargs)
-        dtypes = {a.dtype for a in args if isinstance(a, torch.Tensor)} | {kwargs.get("dtype")}
-        if not dtypes & _REDUCED:
-            return func(*args, **kwargs)
-        narrow = next(d for d in dtypes if d in _REDUCED)
-        if kwargs.get("dtype") in _REDUCED:
+        if kwargs.get("dtype") in _REDUCED and narrow is not None:
             kwargs["dtype"] = torch.float32
-        wide = pytree.tree_map(_widened, args)
-        result = func(*wide, **kwargs)
-        return pytree.tree_map(lambda t: _narrowed(t, narrow), result)
+        drawn = func(*pytree.tree_map(self._plain, args), **kwargs)
+        if func._schema.is_mutable:
+            return given[0].copy_(drawn)
+        return pytree.tree_map(lambda t: _formed(t, narrow, strides), drawn)
+
+    def _plain(self, value: Any) -> Any:
+        """An operand as the reference has it."""
+        if not isinstance(value, torch.Tensor):
+            return value
+        if self._wide and value.dtype in _REDUCED:
+            value = value.float()
+        return value.contiguous() if self._rows else value
 
 
 _REDUCED = {torch.bfloat16, torch.float16}
 
 
-def _widened(value: Any) -> Any:
-    reduced = isinstance(value, torch.Tensor) and value.dtype in _REDUCED
-    return value.float() if reduced else value
+def _layout(tensor: torch.Tensor) -> torch.memory_format | None:
+    """The memory format of images that aren't in rows."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    form = formats.get(tensor.dim())
+    if form is None or tensor.is_contiguous() or not tensor.is_contiguous(memory_format=form):
+        return None
+    return form
 
 
-def _narrowed(value: Any, dtype: torch.dtype) -> Any:
-    wide = isinstance(value, torch.Tensor) and value.dtype == torch.float32
-    return value.to(dtype) if wide else value
+def _formed(value: Any, narrow: torch.dtype | None, layout: torch.memory_format | None) -> Any:
+    """What was drawn, in the format and the strides that were asked for."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    if narrow is not None and value.dtype == torch.float32:
+        value = value.to(narrow)
+    return value if layout is None else value.contiguous(memory_format=layout)
 
 
 class DitheredMasks(TorchDispatchMode):  # type: ignore[no-untyped-call]
