@@ -297,7 +297,9 @@ def test_random_numbers_are_the_same_in_every_memory_order(shape: tuple[int, ...
         with SameDraws(wide=False, rows=True):
             x = torch.ones(shape).to(memory_format=memory_format)
             dropped = torch.nn.functional.dropout(x, 0.5)
-            found.append([dropped, torch.randn_like(x), x.clone().normal_(), torch.bernoulli(x / 2)])
+            found.append(
+                [dropped, torch.randn_like(x), x.clone().normal_(), torch.bernoulli(x / 2)]
+            )
     for a, b in zip(*found, strict=True):
         assert torch.equal(a, b) and b.is_contiguous(memory_format=form)
 

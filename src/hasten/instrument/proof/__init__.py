@@ -41,9 +41,10 @@ hundredth off. docs/bounds.md derives this, with
 what was measured.
 
 **statistics** Where a call draws random numbers, a candidate may differ by drawing others. Numbers
-that are only drawn in another format are compared again with both drawn in float32. Else eight
-random streams are compared: as far apart as two streams, with one mean and one spread, is
-"another random stream", and anything else an error. The real loss curve isn't looked at here.
+that are only drawn in another format, or in another memory order (a dropout mask of images in
+channels_last), are compared again with both drawn in float32, or in rows. Else eight random streams
+are compared: as far apart as two streams, with one mean and one spread, is "another random stream",
+and anything else an error. The real loss curve isn't looked at here.
 
 **optimizer** Three steps with the recorded gradient from the recorded state, with the flags, groups
 and strides the real optimizer has under each setting. Draws move parameters, gradients and state by

@@ -167,9 +167,10 @@ def _judge_rounding(
 
     best, note = attempt(seen), ""
     if not best.passed and (seen.drew or first.drew):
-        same = _same_draws(call, sides)
-        drawn = None if same is None else _with_same_draws(call, same.mode)
-        other = None if drawn is None else attempt(drawn, same.mode)
+        other = None
+        if (same := _same_draws(call, sides)) is not None:
+            drawn = _with_same_draws(call, same.mode)
+            other = None if drawn is None else attempt(drawn, same.mode)
         if same is not None and other is not None and _closer(other, best, first, unit):
             best = other
             note = f"random numbers are drawn {same.how}; compared with the same ones"
