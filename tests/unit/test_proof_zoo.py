@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -410,3 +411,21 @@ def test_one_iteration_of_every_kind_can_be_recorded(kind: str) -> None:
     recording = KINDS[kind]().record(warmup=0)
     assert recording.complete is None
     assert recording.lacks("both") is None
+
+
+@functools.cache
+def lstm_runs_in_bf16() -> bool:
+    """Whether oneDNN has an LSTM in bfloat16 for this CPU: without avx512 it has none."""
+    lstm = torch.nn.LSTM(4, 4)
+    try:
+        with torch.autocast("cpu", torch.bfloat16):
+            lstm(torch.randn(3, 2, 4))[0].sum().backward()
+    except RuntimeError:
+        return False
+    return True
+
+
+def skip_without_lstm(reduced: bool) -> None:
+    """Skip a test that needs an LSTM in bfloat16 where this CPU has none."""
+    if reduced and not lstm_runs_in_bf16():
+        pytest.skip("oneDNN has no LSTM in bfloat16 for this CPU")
