@@ -167,11 +167,8 @@ def _judge_rounding(
 
     best, note = attempt(seen), ""
     if not best.passed and (seen.drew or first.drew):
-        other = None
-        if (same := _same_draws(call, sides)) is not None:
-            drawn = _with_same_draws(call, same.mode)
-            other = None if drawn is None else attempt(drawn, same.mode)
-        if same is not None and other is not None and _closer(other, best, first, unit):
+        same = _same_draws(call, sides)
+        if same and _closer(other := attempt(same.seen, same.mode), best, first, unit):
             best = other
             note = f"random numbers are drawn {same.how}; compared with the same ones"
         elif (stream := _stream(call, sides, best)) is Stream.OTHER:
@@ -302,31 +299,30 @@ def _structure(first: Replay, seen: Replay) -> list[Check]:
 
 @dataclass
 class _SameDraws:
-    """How a candidate draws its random numbers, and a mode in which it draws the reference's."""
+    """A replay of a candidate that drew the reference's random numbers."""
 
-    how: str
-    mode: Callable[[], Any]
+    seen: Replay
+    mode: Callable[[], Any]  # in which it drew them
+    how: str  # the candidate draws by itself
 
 
 def _same_draws(call: RecordedCall, sides: Sides) -> _SameDraws | None:
-    """What undoes a candidate's way of drawing; None where it draws as the reference does."""
+    """None where the candidate draws as the reference does, or can't be made to."""
+    root = call.root
     sides.reference()
-    before = (call.root.reduced, bool(call.root.converted))
+    reduced, converted = root.reduced, root.converted
     sides.candidate()
-    wide = call.root.reduced is not None and before[0] is None
-    rows = bool(call.root.converted) and not before[1]
-    if call.root.compiled or not (wide or rows):
+    wide = root.reduced is not None and reduced is None
+    rows = root.converted > 0 and converted == 0
+    if root.compiled or not (wide or rows):
         return None
-    ways = [f"in {_name(call.root.reduced)}"] * wide + ["in another memory order"] * rows
-    return _SameDraws(" and ".join(ways), partial(SameDraws, wide, rows))
-
-
-def _with_same_draws(call: RecordedCall, mode: Callable[[], Any]) -> Replay | None:
-    """The candidate, which is in force, with the reference's random numbers."""
+    mode = partial(SameDraws, wide, rows)
     try:
-        return replay(call, mode=mode())
+        seen = replay(call, mode=mode())
     except RuntimeError:  # an operation of the script's own that minds the format
         return None
+    ways = [f"in {_name(root.reduced)}"] * wide + ["in another memory order"] * rows
+    return _SameDraws(seen, mode, " and ".join(ways))
 
 
 def _stream(call: RecordedCall, sides: Sides, attempt: _Attempt) -> Stream:

@@ -14,8 +14,10 @@ When it helps
     may lose.
 
 Numerics
-    Class `rounding`: the same sums in another order. A model that calls `view` on the output of
-    a convolution raises an exception, and the candidate is dropped.
+    Class `rounding`: the same sums in another order. Dropout fills the masks of images in memory
+    order, so that these are other ones from the same seed; the proof compares with the same masks.
+    A model that calls `view` on the output of a convolution raises an exception, and the candidate
+    is dropped.
 
 Example
     model = model.to(memory_format=torch.channels_last)
