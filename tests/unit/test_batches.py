@@ -58,6 +58,13 @@ def test_what_fits() -> None:
     assert fit([used(n, 500, 900) for n in (8, 16)]).largest(10_000) is None
 
 
+@pytest.mark.parametrize("peak", [500, 10**9 + 1])
+def test_no_line_is_laid_through_roundings(peak: int) -> None:
+    """The same peak at every size: least squares still give some 1e-14 bytes a sample."""
+    for sizes in ((8, 16), (8, 16, 32), (7, 50, 333)):
+        assert fit([used(n, peak, 0) for n in sizes]).largest(1e12) is None
+
+
 def test_what_allocators_keep_grows_with_the_batch() -> None:
     """Half as much as the tensors; a single size that took more lifts the whole line."""
     points = [used(n, 10 * n, resident=1000 + 15 * n + 7 * (n == 16)) for n in (8, 16, 32)]

@@ -27,7 +27,15 @@ from hasten.tuning.comparing import Bench, Fresh
 from hasten.tuning.search import Search
 
 ITERATION = 0.02
-REAL = look()
+#: What is tried must not depend on what this machine is, or has installed.
+MACHINE = replace(
+    look(),
+    cpu_bf16=True,
+    cpu_flags=("avx512_bf16", "avx512_fp16"),
+    usable_cores=2.0,
+    gpus=(),
+    compiler="/usr/bin/g++",
+)
 
 PROFILE = Profile(
     torch="2.14.1",
@@ -45,6 +53,12 @@ PROFILE = Profile(
     threads=1,
     iterations_per_epoch=100,
 )
+
+
+@pytest.fixture(autouse=True)
+def no_other_allocators(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are looked for beside what `MACHINE` says."""
+    monkeypatch.setattr("hasten.optimisations.device.allocator.library", lambda name: None)
 
 
 class Quiet:
@@ -112,8 +126,7 @@ def search(
     for name, value in traits.items():
         setattr(children, name, value)
     bench = Bench(PROFILE, Family(noise=0.03), clock, random.Random(0))  # type: ignore[arg-type]
-    environment = replace(look(), cpu_bf16=True, usable_cores=2.0, compiler="/usr/bin/g++")
-    made = Search(bench, environment, scope or Scope(), Quiet())  # type: ignore[arg-type]
+    made = Search(bench, MACHINE, scope or Scope(), Quiet())  # type: ignore[arg-type]
     steps = made.run()
     try:
         command = next(steps)
@@ -249,9 +262,7 @@ def test_an_idle_accelerator_is_told_of_and_tried_when_asked_for() -> None:
     assert ("accelerator", "cuda") in {(unit.name, str(value)) for unit, value in asked}
 
 
-def test_what_a_plan_excludes_is_not_tried_on_top_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    half = {"cpu_flags": ("avx512_fp16",)}  # where amp-fp16 applies, which excludes amp-bf16
-    monkeypatch.setattr(f"{__name__}.look", lambda: replace(REAL, **half))
+def test_what_a_plan_excludes_is_not_tried_on_top_of_it() -> None:
     made = search({"amp-bf16": 1.6, "amp-fp16": 1.6})
     pair = {"amp-bf16", "amp-fp16"}
     both = [t for t in made.found.tried if pair <= {t.name, *t.against.split(" + ")}]

@@ -95,7 +95,7 @@ def fit(measured: Sequence[MemoryUsed]) -> MemoryModel:
     around, each = _around(sizes, np.asarray([float(taken(used)) for used in points]) - seen)
     model = MemoryModel(
         fixed=fixed,
-        per_sample=np.maximum(per_sample, 0.0),
+        per_sample=np.where(per_sample < 1, 0.0, per_sample),  # less than a byte is rounding
         around=around,
         around_per_sample=each,
         residual=0.0,
