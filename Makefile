@@ -84,8 +84,9 @@ bench-peers: bench-packages ## against what people use today (hours; goes on whe
 	for name in $(WORKLOADS); do OMP_NUM_THREADS=1 $(BIN)/python benchmarks/peers.py $$name; done
 	$(BIN)/python benchmarks/peers.py --report
 
-bench-diagnosis: bench-packages ## planted time, ceilings, and every finding on its script (an hour)
+bench-diagnosis: bench-packages ## planted time, ceilings, peers, and every finding on its script (an hour)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/anatomy.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/diagnosis_peers.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/findings.py
 
 bench-limit: bench-packages ## how far tuned scripts are from what the machine allows (half an hour)

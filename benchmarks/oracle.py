@@ -3,11 +3,12 @@
     python benchmarks/oracle.py cnn [--seconds 300]      # one workload; call again to go on
     python benchmarks/oracle.py --report                 # the table of all that is known
 
-For one workload: `hasten tune` within `--budget`; then every combination of the values of the same
-knobs, as the units' own `applies` give them, in interleaved blocks against the script as it is,
-round after round in random order, each until its interval is narrower than `--target`, or lies
-below that of the third best, or it takes twice as long as the script; then Optuna's TPE and random
-search over the same knobs for as many seconds as hasten took. The grid's top three and what the
+For one workload: every combination of the values of the same knobs, as the units' own `applies`
+give them, in interleaved blocks against the script as it is, round after round in random order,
+each until its interval is narrower than `--target`, or lies below that of the third best, or it
+takes twice as long as the script; then `hasten tune` within `--part` of the time that this took,
+but at most `--budget`; then Optuna's TPE and random search over the same knobs for as long as that
+took by the clock on the wall, since all have to start processes. The grid's top three and what the
 samplers chose are timed anew against hasten's plan by siblings, since the first of many noisy
 figures is partly first by luck. The share is 1 over the largest of those ratios (at most 1), which
 is still slightly in the grid's favour.
@@ -58,6 +59,7 @@ class Limits:
     """How far one workload is measured."""
 
     budget: float
+    part: float
     target: float
     skip: tuple[str, ...]
     final_pairs: int = _FINAL
@@ -177,13 +179,14 @@ class Grid:
 # --- stages ------------------------------------------------------------------------------------
 
 
-def plan(argv: tuple[str, ...], log: Log, limits: Limits) -> dict[str, Any]:
+def plan(argv: tuple[str, ...], log: Log, limits: Limits, grid: Grid) -> dict[str, Any]:
     """hasten's plan, from the log if it is there."""
     found = log.last("plan")
     if found is not None:
         return found
     begun = time.monotonic()
-    request = TuneRequest(argv, limits.budget, repeat=True, skip=limits.skip, shield="none")
+    budget = min(limits.budget, limits.part * grid.seconds)
+    request = TuneRequest(argv, budget, repeat=True, skip=limits.skip, shield="none")
     outcome = Session(request, Nobody()).run()
     confirmed = outcome.confirmed
     return log.add(
@@ -195,7 +198,7 @@ def plan(argv: tuple[str, ...], log: Log, limits: Limits) -> dict[str, Any]:
         confirmed=[confirmed.ratio, confirmed.low, confirmed.high] if confirmed else None,
         iteration=outcome.profile.iteration,
         environment=outcome.environment,
-        budget=limits.budget,
+        budget=budget,
         skip=list(limits.skip),
     )
 
@@ -229,30 +232,30 @@ def duel(bench: Table, log: Log, name: str, ours: Setting, theirs: Setting, pair
 def run(name: str, argv: tuple[str, ...], log: Log, limits: Limits, seconds: float) -> bool:
     """As many stages of one workload as fit into the time; True: all are done."""
     watch = Stopwatch(seconds)
-    found = plan(argv, log, limits)
-    if watch.over:
-        return False
     with table(argv) as bench:
         assert bench.profile is not None
         knobs = _knobs(bench.profile, log, limits)
         grid = Grid(knobs, log, limits)
-        # The top three stay what they were when the first was timed anew.
-        if not log.of("duel") and not grid.measure(bench, watch, random.Random(len(log.rows))):
-            return False
-        rivals = [(f"grid {i + 1}", p.setting) for i, (p, _) in enumerate(grid.ranked()[:TOP])]
-        rivals.append(("as it is", {}))
-        if not _duels(bench, log, found["setting"], rivals, limits, watch):
-            return False
-        if log.last("done") is None:
+        # The top three stay what they were when hasten had its turn.
+        if log.last("plan") is None:
+            if not grid.measure(bench, watch, random.Random(len(log.rows))):
+                return False
             log.add(
                 "done", combinations=len(grid.points), seconds=grid.seconds, target=limits.target,
                 most_pairs=limits.most_pairs,
             )  # fmt: skip
+    found = plan(argv, log, limits, grid)  # alone: the grid's processes have ended
+    if watch.over:
+        return False
+    with table(argv) as bench:
+        rivals = [(f"grid {i + 1}", p.setting) for i, (p, _) in enumerate(grid.ranked()[:TOP])]
+        rivals.append(("as it is", {}))
+        if not _duels(bench, log, found["setting"], rivals, limits, watch):
+            return False
         for kind in samplers.KINDS:
             if watch.over:
                 return False
-            spent = found["seconds"] + found["compile_seconds"]
-            samplers.search(kind, bench, knobs, log, spent)
+            samplers.search(kind, bench, knobs, log, Stopwatch(found["wall"]))
         rivals = [(kind, samplers.chosen(log, kind)) for kind in samplers.KINDS]
         return _duels(bench, log, found["setting"], rivals, limits, watch)
 
@@ -287,7 +290,7 @@ def _knobs(profile: Profile, log: Log, limits: Limits) -> Knobs:
 def share(log: Log) -> float | None:
     """hasten's speed over the best one's; None while it isn't known."""
     rivals = [row for row in log.of("duel") if row["name"].startswith("grid")]
-    if not rivals or log.last("done") is None:
+    if not any(row["name"] == "as it is" for row in log.of("duel")):  # the last of them
         return None
     best: float = max(row["ratio"] for row in rivals)
     return min(1.0, 1.0 / best)
@@ -296,13 +299,12 @@ def share(log: Log) -> float | None:
 def row(name: str, log: Log) -> str:
     """One line of the table."""
     found, done = log.last("plan"), log.last("done")
-    if found is None:
-        return f"| {name} | not run | | | | | | |"
+    if found is None or done is None or share(log) is None:
+        pairs = len(log.of("pair"))
+        state = f"not finished: {pairs} pairs of the grid" if pairs else "not run"
+        return f"| {name} | {state} | | | | | | |"
     tuned = found["seconds"] + found["compile_seconds"]
     settings = ", ".join(f"`{unit}`" for unit in found["setting"]) or "none"
-    if done is None:
-        pairs = len(log.of("pair"))
-        return f"| {name} | {settings} | not finished: {pairs} pairs so far | | | | | |"
     duels = {row["name"]: row for row in log.of("duel")}
     cells = [name, settings, gain(duels["as it is"]), f"{100 * (share(log) or 0.0):.1f} %"]
     cells += [", ".join(against(duels[f"grid {i}"]) for i in (1, 2, 3) if f"grid {i}" in duels)]
@@ -354,7 +356,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("workload", nargs="?", choices=NAMES)
     parser.add_argument("--seconds", type=float, default=math.inf, help="that this call may take")
-    parser.add_argument("--budget", type=float, default=60.0, help="seconds for hasten's search")
+    parser.add_argument("--budget", type=float, default=120.0, help="most seconds for hasten")
+    parser.add_argument("--part", type=float, default=0.1, help="of the grid's time, for hasten")
     parser.add_argument("--target", type=float, default=0.05, help="width of the grid's intervals")
     parser.add_argument("--most", type=int, default=_MOST, help="pairs of one setting in the grid")
     parser.add_argument("--final", type=int, default=_FINAL, help="pairs by siblings")
@@ -366,7 +369,7 @@ def main() -> int:
         print(report(options.results))
         return 0
     skip = tuple(options.skip)
-    limits = Limits(options.budget, options.target, skip, options.final, options.most)
+    limits = Limits(options.budget, options.part, options.target, skip, options.final, options.most)
     log = Log(options.results / f"oracle-{options.workload}.jsonl")
     done = run(options.workload, (str(script(options.workload)),), log, limits, options.seconds)
     print(row(options.workload, log))

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable
 from typing import Any
 
-from turns import Log, Table, key
+from turns import Log, Stopwatch, Table, key
 
 from hasten.optimisations import discover
 from hasten.records import BlockDone, Setting, Value
@@ -62,14 +63,14 @@ def study_of(kind: str, seed: int = 0) -> Any:
 
 
 def search(
-    kind: str, bench: Table, knobs: dict[str, tuple[Value, ...]], log: Log, seconds: float
+    kind: str, bench: Table, knobs: dict[str, tuple[Value, ...]], log: Log, watch: Stopwatch
 ) -> None:
-    """Let one sampler choose for so many seconds of measuring; kept in the log."""
+    """Let one sampler choose until the time is over, starts of processes included; kept."""
     if any(row["sampler"] == kind for row in log.of("sampler")):
         return
-    study, end, trials = study_of(kind), bench.clock.spent + seconds, 0
+    study, trials, begun = study_of(kind), 0, time.monotonic()
     best, best_seconds = {}, math.inf
-    while bench.clock.spent < end and trials < _MOST:
+    while not watch.over and trials < _MOST:
         trial = study.ask()
         setting = setting_of(knobs, trial.suggest_categorical)
         taken = block_seconds(bench, setting)
@@ -77,7 +78,9 @@ def search(
         trials += 1
         if taken < best_seconds:
             best, best_seconds = setting, taken
-    log.add("sampler", sampler=kind, setting=key(best), seconds=seconds, trials=trials)
+    log.add(
+        "sampler", sampler=kind, setting=key(best), trials=trials, wall=time.monotonic() - begun
+    )
 
 
 def chosen(log: Log, kind: str) -> Setting:
